@@ -32,6 +32,7 @@ _MEMORY_ERRORS = (
     "failed to map segment",
 )
 """Parts of the messages of torch, oneDNN and Python for lack of memory, for which they have no type."""
+_USE_MEMORY = ("--batch-size", "--max-tokens", "--max-memory", "--workers", "--max-vocab")
 _RESUMES_STAGES = "the same command resumes after the finished stages, and training where it was stopped"
 _RESUMES_STEPS = "the same command resumes from the last checkpoint"
 _RERUN = {
@@ -71,7 +72,9 @@ def in_words(ctx: Any = None) -> Iterator[None]:
     except Exception as error:
         if not lacks_memory(error):
             raise
-        _fail("not enough memory: lower --batch-size or --max-tokens, or --max-memory, --workers or --max-vocab", 1)
+        names = [name for name in _USE_MEMORY if name in _options_of(ctx)]
+        how = f"lower {' or '.join(names)}" if names else "end other programs"
+        _fail(f"not enough memory: {how}", 1)
     except KeyboardInterrupt:
         _fail(f"interrupted: {_what_a_rerun_does(ctx)}", _INTERRUPTED)
     except SystemExit as stop:
@@ -150,6 +153,13 @@ def exit_on_sigterm() -> None:
     is_alone = os.environ.get("WORLD_SIZE", "1") == "1"
     if is_alone and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, stop)
+
+
+def _options_of(ctx: Any) -> set[str]:
+    """The options of the command that runs, and of the commands in it."""
+    commands = [ctx.command.commands.get(ctx.invoked_subcommand)] if getattr(ctx, "invoked_subcommand", None) else []
+    commands += [below for command in commands for below in getattr(command, "commands", {}).values()]
+    return {name for command in commands if command for parameter in command.params for name in parameter.opts}
 
 
 def _what_a_rerun_does(ctx: Any) -> str:

@@ -285,7 +285,7 @@ def _refuse_binary(line: bytes, name: str, *, is_first: bool) -> None:
     if is_first and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise InputError(f"{name} is UTF-16, not UTF-8", "convert it, such as with iconv -f UTF-16 -t UTF-8")
     if b"\0" in line:
-        raise InputError(f"{name} is not text: it has NUL bytes", "give a UTF-8 text file, or its format with --format")
+        raise InputError(f"{name} is not text: it has NUL bytes", "give a UTF-8 text file")
 
 
 ALWAYS_UNPACKED = 64 << 20

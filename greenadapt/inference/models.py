@@ -297,7 +297,7 @@ def ensemble_logits(logits: Sequence[Array], rule: EnsembleRule, head: str) -> A
     if len({len(model_logits) for model_logits in logits}) > 1:
         raise InputError(
             "the models read a context in different numbers of windows, their logits have no mean",
-            "give models of the same base model and --max-length",
+            "give models of the same base model and maximum length",
         )
     if len(logits) == 1 or not len(logits[0]):
         return logits[0]

@@ -187,7 +187,8 @@ def _end_group() -> None:
 def too_large(n_inputs: int, n_pieces: int, max_tokens: int) -> ResourceError:
     """The error for ``n_inputs`` of ``n_pieces`` each that do not fit into the memory of the GPU."""
     if n_inputs == 1:
-        return ResourceError(f"one input of {n_pieces} pieces does not fit into the GPU's memory", "use --max-length")
+        what = f"one input of {n_pieces} pieces does not fit into the GPU's memory"
+        return ResourceError(what, "train with a lower maximum length (finetune --max-length)")
     below = min(n_inputs * n_pieces, max_tokens)
     return ResourceError(
         f"a batch of {n_inputs} inputs of {n_pieces} pieces does not fit into the GPU's memory",

@@ -145,7 +145,7 @@ def _known_words(
         else:
             all_names = dict.fromkeys(name for names in known for name in names)
             similar = near_names(word, all_names)
-            hint = "it is not in the corpus, or too rare (--min-count of w2v)"
+            hint = "it is not in the corpus, or too rare (w2v --min-count)"
             hint = f"near: {', '.join(similar)}; {hint}" if similar else hint
             errors.append(MissingError(f"no row and no vector for {word!r}", hint))
     if not queries:

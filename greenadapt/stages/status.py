@@ -238,7 +238,7 @@ def _judged(workspace: Workspace, request: CleanRequest) -> Iterator[tuple[Lefto
             yield leftover, f"needed for {leftover.needed}"
             continue
         if leftover.kind == "unfinished" and "unfinished" not in request.kinds and request.older_than is None:
-            yield leftover, "the same command resumes it (--only unfinished or --older-than removes it)"
+            yield leftover, "the same command resumes it (clean --only unfinished or clean --older-than removes it)"
             continue
         real = Path(os.path.realpath(leftover.path))
         user = next((user for path, user in used if path.is_relative_to(real)), None)

@@ -127,7 +127,7 @@ def refuse_squad(source: str) -> None:
     except InputError:
         return
     if is_squad:
-        raise InputError(f"{source} is SQuAD's JSON, questions with their contexts", "give it with --data")
+        raise InputError(f"{source} is SQuAD's JSON, questions with their contexts", "answer them with qa --data")
 
 
 def locate(text: str, start: int, context: str) -> GoldAnswer:

@@ -275,7 +275,7 @@ def test_an_empty_file_is_called_empty(name: str, tmp_path: Path) -> None:
         ("a.xml", "<article><body></article>", r"a\.xml is not well-formed XML"),
         ("a.xml", "<article/>", r"a\.xml is empty"),
         ("a.json", {"body": "x"}, r"a\.json:1 has no field text, it has: body: choose one with --field$"),
-        ("a.json", SQUAD, r"a\.json is SQuAD's JSON, questions with their contexts: give it with --data"),
+        ("a.json", SQUAD, r"a\.json is SQuAD's JSON, questions with their contexts: answer them with qa --data"),
         ("a.txt", SQUAD, r"a\.txt is SQuAD's JSON"),
         ("a.json", json.dumps(SQUAD, indent=1), r"a\.json is SQuAD's JSON"),
         ("a.jsonl", {"body": "x"}, r"a\.jsonl:1 has no field text, it has: body: choose one with --field"),

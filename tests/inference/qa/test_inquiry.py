@@ -250,7 +250,7 @@ def test_objects_from_standard_input(stdin: io.BytesIO) -> None:
         ("q.jsonl", "When?", r"q\.jsonl, line 1, column 1 is 'W', not the start of an object"),
         ("q.json", ["When?"], r"q\.json, entry 1 is a string, not an object"),
         ("q.txt", ["When?"], r"q\.txt, entry 1 is a string, not an object"),
-        ("q.json", SQUAD, r"q\.json is SQuAD's JSON, questions with their contexts: give it with --data"),
+        ("q.json", SQUAD, r"q\.json is SQuAD's JSON, questions with their contexts: answer them with qa --data"),
         ("q.json", json.dumps(SQUAD, indent=1), r"q\.json is SQuAD's JSON"),
         ("q.txt", "\n \n", r"q\.txt has no questions"),
         ("q.jsonl", "", r"q\.jsonl has no questions"),
