@@ -403,6 +403,16 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture
+def steady_adam(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let trainings that differ in rounding end in nearly the same weights."""
+    import torch
+
+    from tests.support.small_inputs import SteadyAdamW
+
+    monkeypatch.setattr(torch.optim, "AdamW", SteadyAdamW)
+
+
 @pytest.fixture(scope="session")
 def minilm() -> Path:
     """The folder of the offline model, which ``make test`` installs."""

@@ -1,5 +1,6 @@
 """Random inputs for every head, the same inputs padded for transformers, and comparisons of weights."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,11 @@ import torch
 from greenadapt.tasks.base import Feature, Input
 
 NER, TEXTS, QA = "TokenClassification", "SequenceClassification", "QuestionAnswering"
+SteadyAdamW = partial(torch.optim.AdamW, eps=1e-3)
+"""AdamW divides a gradient by its own size: one that is hardly more than rounding moves a weight like any other.
+
+With this ε the rounding of a gradient, 1e-7, moves a weight by 1e-4 of the learning rate at most.
+"""
 
 
 def _feature(draw: np.random.Generator, n: int, head: str) -> Feature:

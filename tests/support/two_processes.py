@@ -19,8 +19,10 @@ sys.path.insert(0, sys.argv[1])
 from safetensors.torch import save_file
 from greenadapt.models.machine import Machine
 from greenadapt.training.loop import Training
+from tests.support.small_inputs import SteadyAdamW
 
 torch.set_num_threads(1)
+torch.optim.AdamW = SteadyAdamW
 model, feed = torch.load("training.pt", weights_only=False)
 machine = Machine.start("float32")
 assert machine.processes == 2

@@ -82,6 +82,7 @@ def _plain(model: Any, items: list[Input], plan: Plan) -> list[float]:
     return losses
 
 
+@pytest.mark.usefixtures("steady_adam")
 @pytest.mark.parametrize(("head", "longest"), [(NER, 20), (TEXTS, 20), (QA, 4)])
 @pytest.mark.parametrize("max_tokens", [4096, 30])
 def test_it_learns_what_plain_transformers_learns(tiny_model: Build, head: str, longest: int, max_tokens: int) -> None:
@@ -93,9 +94,7 @@ def test_it_learns_what_plain_transformers_learns(tiny_model: Build, head: str, 
     steps = list(training.train_steps())
     losses = _plain(theirs, items, plan)
     assert [step.loss for step in steps] == pytest.approx(losses, abs=1e-5)
-    # A shift of all scores or of all keys changes no probability: the gradient is rounding, which Adam scales up.
-    learnt = {name: w for name, w in weights_of(theirs).items() if not name.endswith(("key.bias", "qa_outputs.bias"))}
-    assert_same(learnt, weights_of(ours), atol=1e-5)
+    assert_same(weights_of(theirs), weights_of(ours), atol=2e-6)
     rates = [learning_rate(k, 6, 0.1, 1e-3) for k in range(6)]
     assert training.shrink == pytest.approx(np.prod([1 - 0.1 * rate for rate in rates]), abs=1e-12)
 
@@ -232,6 +231,7 @@ def test_bfloat16_learns_about_the_same(tiny_model: Build) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("steady_adam")
 @pytest.mark.parametrize(
     "train",
     [pytest.param({"batch_size": 5}, marks=pytest.mark.long), {"batch_size": 4, "mix": "both", "agreement": 2.0}],
@@ -243,7 +243,7 @@ def test_two_processes_learn_the_same_as_a_single_one(tiny_model: Build, tmp_pat
     losses, weights = train_in_two_processes(model, _feed(plan), tmp_path)
     training = _training(model, plan)
     assert losses == pytest.approx([step.loss for step in training.train_steps()], abs=1e-5)
-    assert_same(weights_of(model), weights, atol=1e-5)
+    assert_same(weights_of(model), weights, atol=2e-6)
 
 
 SAVING = """

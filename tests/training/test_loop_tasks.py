@@ -119,6 +119,7 @@ def _plain(model: MultitaskModel, items: Any, feed: Feed) -> list[float]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("steady_adam")
 @pytest.mark.parametrize("sampling", ["round-robin", "anneal"])
 @pytest.mark.parametrize("max_tokens", [4096, 30])
 def test_it_learns_what_plain_torch_learns(tiny_model: Build, sampling: Sampling, max_tokens: int) -> None:
@@ -127,11 +128,8 @@ def test_it_learns_what_plain_torch_learns(tiny_model: Build, sampling: Sampling
     feed = _feed(_train(clip=0.5, warmup=0.25, max_steps=12), sampling, items, max_tokens=max_tokens)
     ours, theirs = _model(tiny_model, **NO_DROPOUT), _model(tiny_model, **NO_DROPOUT)
     training = _training(ours, feed)
-    assert [step.loss for step in training.train_steps()] == pytest.approx(_plain(theirs, items, feed), abs=2e-6)
-    # A shift of all keys changes no probability: the gradient is rounding, which Adam scales up.
-    shifts = ("key.bias", "answers.head.bias")
-    learnt = {name: w for name, w in weights_of(theirs).items() if not name.endswith(shifts)}
-    assert_same(learnt, weights_of(ours), atol=1e-6 if max_tokens == 4096 else 1e-5)
+    assert [step.loss for step in training.train_steps()] == pytest.approx(_plain(theirs, items, feed), abs=1e-5)
+    assert_same(weights_of(theirs), weights_of(ours), atol=2e-6)
     rates = [learning_rate(k, 12, 0.25, 1e-3) for k in range(12)]
     assert training.shrink == pytest.approx(np.prod([1 - 0.1 * rate for rate in rates]), abs=1e-12)
 
@@ -240,6 +238,7 @@ def test_steps_tell_their_task(tiny_model: Build) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("steady_adam")
 def test_two_processes_learn_the_same_as_a_single_one(tiny_model: Build, tmp_path: Path) -> None:
     """Eleven examples, five a step: a process has no example in the last step of a pass."""
     items = {name: inputs for name, inputs in _items().items() if name != "answers"}
@@ -247,4 +246,4 @@ def test_two_processes_learn_the_same_as_a_single_one(tiny_model: Build, tmp_pat
     model = _model(tiny_model, heads={name: HEADS[name] for name in items}, **NO_DROPOUT)
     losses, weights = train_in_two_processes(model, feed, tmp_path)
     assert losses == pytest.approx([step.loss for step in _training(model, feed).train_steps()], abs=1e-5)
-    assert_same(weights_of(model), weights, atol=1e-5)
+    assert_same(weights_of(model), weights, atol=2e-6)
