@@ -20,6 +20,7 @@ from greenadapt.models.rows import Rows, RowTable
 from greenadapt.models.streaming import Inference, ViewOutputs, pooled_output
 from greenadapt.models.weights import StreamedRows, open_model
 from greenadapt.tasks.base import Feature, Input
+from tests.support.small_inputs import ROUNDING
 from tests.support.small_tasks import TASK_MODELS, TinyModel
 
 _WITH_TYPES = ("bert", "electra", "roberta", "xlm-roberta", "camembert", "albert", "ernie", "nomic_bert")
@@ -88,13 +89,13 @@ def test_outputs_are_those_of_each_input_alone(tiny_model: TinyModel, architectu
     for example, output in zip(examples, got, strict=True):
         for features, array in ((example.base, output.base), (example.expanded, output.expanded)):
             assert array.dtype == np.float32
-            np.testing.assert_allclose(array, task.view(features, example.n_units), atol=2e-6, rtol=0)
+            np.testing.assert_allclose(array, task.view(features, example.n_units), atol=ROUNDING, rtol=0)
 
 
 def equal(got: list[ViewOutputs], expected: list[ViewOutputs]) -> None:
     for output, reference in zip(got, expected, strict=True):
-        np.testing.assert_allclose(output.base, reference.base, atol=2e-6, rtol=0)
-        np.testing.assert_allclose(output.expanded, reference.expanded, atol=2e-6, rtol=0)
+        np.testing.assert_allclose(output.base, reference.base, atol=ROUNDING, rtol=0)
+        np.testing.assert_allclose(output.expanded, reference.expanded, atol=ROUNDING, rtol=0)
 
 
 @pytest.fixture(params=["in turn", "in the background"])
@@ -261,7 +262,7 @@ def test_only_the_view_that_is_wanted_is_computed(task: Task, pool: str) -> None
     missing = {"base": "expanded", "expanded": "base"}[pool]
     for output, reference in zip(single, expected, strict=True):
         assert getattr(output, missing) is None
-        np.testing.assert_allclose(getattr(output, pool), getattr(reference, pool), atol=2e-6, rtol=0)
+        np.testing.assert_allclose(getattr(output, pool), getattr(reference, pool), atol=ROUNDING, rtol=0)
         for view in (missing, "mean"):
             with pytest.raises(ValueError, match=f"the {view} needs a view that was not computed"):
                 pooled_output(output, view)

@@ -8,6 +8,7 @@ import pytest
 
 from greenadapt.inference.predictor import EntryPrediction, PredictionRequest, Predictor
 from greenadapt.progress import Progress
+from tests.support.small_inputs import ROUNDING
 
 
 def predict(request: PredictionRequest, progress: Progress) -> Iterator[EntryPrediction]:
@@ -24,6 +25,6 @@ def assert_alike(actual: Any, expected: Any, **tolerance: float) -> None:
         for a, b in zip(actual, expected, strict=True):
             assert_alike(a, b, **tolerance)
     elif isinstance(expected, float):
-        assert actual == pytest.approx(expected, **(tolerance or {"abs": 2e-6}))
+        assert actual == pytest.approx(expected, **(tolerance or {"abs": ROUNDING}))
     else:
         assert actual == expected

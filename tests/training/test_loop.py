@@ -21,7 +21,7 @@ from greenadapt.training.feed import Feed, Plan, epoch_order
 from greenadapt.training.loop import TENSORS, RunRecord, Training, learning_rate, load_state, remove_state, save_state
 from greenadapt.training.views import PairedDataset
 from tests.support.processes import Forked, printed_random
-from tests.support.small_inputs import NER, QA, TEXTS, assert_same, by_hand, items_of, weights_of
+from tests.support.small_inputs import NER, QA, ROUNDING, TEXTS, assert_same, by_hand, items_of, weights_of
 from tests.support.small_tasks import expanded, read_json
 from tests.support.two_processes import train_in_two_processes
 
@@ -131,7 +131,7 @@ def test_the_gradient_does_not_depend_on_the_cut(tiny_model: Build) -> None:
         next(training.train_steps())
         gradients.append({name: weight.grad for name, weight in model.named_parameters()})
     for gradient in gradients[1:]:
-        assert_same(gradients[0], gradient, atol=1e-6)
+        assert_same(gradients[0], gradient, atol=ROUNDING)
 
 
 def test_steps_tell_what_was_done(tiny_model: Build) -> None:

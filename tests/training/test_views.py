@@ -34,7 +34,7 @@ from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
 from greenadapt.training.views import PairedDataset, shared_unit_pieces
 from tests.conftest import WORDS, tiny_model_in
-from tests.support.small_inputs import assert_same, weights_of
+from tests.support.small_inputs import ROUNDING, assert_same, weights_of
 from tests.support.small_multitask import request as request_of_many
 from tests.support.small_tasks import (
     NEW,
@@ -199,7 +199,7 @@ def test_the_gradient_does_not_depend_on_the_cut(kind: str, tmp_path: Path) -> N
         next(training.train_steps())
         gradients.append({name: weight.grad for name, weight in training.model.named_parameters()})
     for gradient in gradients[1:]:
-        assert_same(gradients[0], gradient, atol=1e-6)
+        assert_same(gradients[0], gradient, atol=ROUNDING)
 
 
 def test_a_batch_has_no_more_pieces_than_it_may(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from greenadapt.models.rows import RowMap, Rows, RowTable
 from greenadapt.models.streaming import Inference, ViewOutputs, stream_tasks
 from greenadapt.models.weights import StreamedRows
 from greenadapt.tasks.base import Feature, Input
+from tests.support.small_inputs import ROUNDING
 from tests.support.small_tasks import TinyModel
 
 TASKS = {
@@ -134,7 +135,7 @@ def test_tasks_that_read_other_inputs(tiny_model: TinyModel, architecture: str, 
     run = replace(shared.run, block_pieces=block_pieces)
     got = list(shared_outputs(shared.model, shared.rows, examples, run))
     for task in TASKS:
-        equal([by_task[task] for by_task in got], shared.alone(examples, task, run), atol=2e-6)
+        equal([by_task[task] for by_task in got], shared.alone(examples, task, run), atol=ROUNDING)
 
 
 def test_what_no_adapter_touches_is_computed_once(top: Shared) -> None:

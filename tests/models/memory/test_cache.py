@@ -33,6 +33,7 @@ from greenadapt.tasks.classification import ClassificationTask, Text
 from tests.conftest import Notes
 from tests.support.mapped_pages import file_backed_bytes
 from tests.support.processes import held
+from tests.support.small_inputs import ROUNDING
 from tests.support.small_tasks import NEW, VOCABULARY, TinyModel, adapted
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -119,7 +120,7 @@ def test_cached_states_are_the_live_ones_rounded(tiny_model: TinyModel, architec
         states = cached["memory_states"].float()
         assert not states[:, mask == 0].any()
         # Half a unit in the last of 8 bits, and a little for what each text was batched with.
-        torch.testing.assert_close(states[:, mask == 1], live[:, mask == 1], rtol=2**-8, atol=1e-6)
+        torch.testing.assert_close(states[:, mask == 1], live[:, mask == 1], rtol=2**-8, atol=ROUNDING)
 
 
 SEQUENCES = st.lists(st.lists(st.tuples(st.integers(0, 300_000), st.integers(0, 1)), min_size=1, max_size=6))

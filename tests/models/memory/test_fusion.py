@@ -22,6 +22,7 @@ from tests.support.small_encoders import (
     context,
     encoder,
 )
+from tests.support.small_inputs import ROUNDING
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -99,13 +100,13 @@ def test_weights_of_layers_sum_to_one_and_their_bias_cancels() -> None:
         weights = gate_weights(converted, gate)
         assert weights.shape == (5, 3, 7)
         assert weights.dtype == torch.float32
-        torch.testing.assert_close(weights.sum(0), torch.ones(3, 7), rtol=0, atol=1e-6)
+        torch.testing.assert_close(weights.sum(0), torch.ones(3, 7), rtol=0, atol=ROUNDING)
         assert weights.std(0).min() > 1e-3
     expected = weighed(list(states.unbind()), gate)
-    torch.testing.assert_close(fuse(states, gate), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(fuse(states, gate), expected, rtol=0, atol=ROUNDING)
     with torch.no_grad():
         gate.bias += 3.0
-    torch.testing.assert_close(fuse(states, gate), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(fuse(states, gate), expected, rtol=0, atol=ROUNDING)
     fuse(states, gate).square().sum().backward()
     assert gate.weight.grad is not None
     assert gate.bias.grad is not None
@@ -121,7 +122,7 @@ def test_gates_begin_as_the_mean_of_the_states_that_are_read(source: str, low: l
     read = memory(memory_ids=inputs.ids, memory_mask=inputs.mask)
     hidden = memory.general(input_ids=inputs.ids, attention_mask=inputs.mask, output_hidden_states=True).hidden_states
     expected = torch.stack([hidden[state] for state in low]).mean(0)
-    torch.testing.assert_close(read.states[0], expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(read.states[0], expected, rtol=0, atol=ROUNDING)
     assert torch.equal(read.mask, inputs.real)
 
 
