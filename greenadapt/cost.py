@@ -212,11 +212,11 @@ def _cpu_seconds() -> float:
 
 def _gpu_allocations() -> list[int]:
     """How often torch has allocated memory of each GPU; none where this process does not use GPUs."""
-    torch = sys.modules.get("torch")  # imported by the work, if it needs torch
-    if torch is None or not torch.cuda.is_initialized():
+    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)  # the work imports torch, perhaps at this moment
+    if not getattr(cuda, "is_initialized", bool)():
         return []
-    gpus = range(torch.cuda.device_count())
-    return [int(torch.cuda.memory_stats(gpu).get("allocation.all.allocated", 0)) for gpu in gpus]
+    gpus = range(cuda.device_count())
+    return [int(cuda.memory_stats(gpu).get("allocation.all.allocated", 0)) for gpu in gpus]
 
 
 def _own_memory(name: str) -> int:

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -70,6 +71,17 @@ def test_a_computer_without_a_gpu_has_none_in_use() -> None:
     if torch.cuda.is_initialized():
         pytest.skip("this process uses a GPU")
     assert cost._gpu_allocations() == []
+
+
+@pytest.mark.usefixtures("_no_codecarbon")
+@pytest.mark.parametrize("parts", [{}, {"cuda": ModuleType("torch.cuda")}], ids=["torch", "torch.cuda"])
+def test_a_cost_is_kept_while_torch_is_imported(monkeypatch: pytest.MonkeyPatch, parts: dict[str, ModuleType]) -> None:
+    """Which takes longer than the interval on a busy machine; a module has its parts only at the end."""
+    torch = ModuleType("torch")
+    vars(torch).update(parts)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with Meter() as meter:
+        assert meter.so_far().seconds > 0
 
 
 def test_work_that_waits_is_paid_by_wall_time_and_uses_no_energy() -> None:
