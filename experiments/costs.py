@@ -13,7 +13,7 @@ from greenadapt.errors import GreenadaptError, counted
 from greenadapt.stages.corpus import download_time
 from greenadapt.storage.files import Json, expanded, read_object
 
-# Words a second on one core of an AMD EPYC, idle: benchmarks/results/, docs/word-vectors.md.
+# Words a second on one core of an AMD EPYC, idle: benchmarks/results/.
 _SPLIT = 4_700_000
 _VECTORS = 422_797 * 768
 """Times the dimension, with a million different words."""

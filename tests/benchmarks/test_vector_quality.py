@@ -1,4 +1,4 @@
-"""``benchmarks/vector_quality.py`` and ``benchmarks/planted.py``: figures of vectors, against gensim's and by hand."""
+"""``benchmarks/vector_quality.py``: figures of vectors, against gensim's and by hand."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,11 +18,6 @@ from tests.conftest import benchmark_module
 @pytest.fixture(scope="module")
 def quality() -> ModuleType:
     return benchmark_module("vector_quality")
-
-
-@pytest.fixture(scope="module")
-def planted() -> ModuleType:
-    return benchmark_module("planted")
 
 
 def random_vectors(words: list[str], dim: int = 8) -> WordVectors:
@@ -76,31 +71,3 @@ def test_neighbours_are_gensims_and_shared_ones_are_counted(quality: ModuleType)
         assert [f"w{row}" for row in ids] == [word for word, _ in keyed.most_similar(f"w{query}", topn=10)]
     assert quality.shared(neighbours, neighbours) == 1
     assert quality.shared(np.array([[1, 2], [3, 4]]), np.array([[2, 9], [4, 3]])) == 0.75
-
-
-def test_planted_groups_are_found_by_vectors_that_know_them(planted: ModuleType) -> None:
-    groups = np.arange(planted.GROUPS).repeat(planted.SIZE)
-    words = planted.words()
-    order = np.random.default_rng(0).permutation(len(words))
-    knowing = random_vectors([words[row] for row in order], 64)
-    blind = planted.scores(knowing)
-    centres = np.random.default_rng(1).normal(size=(planted.GROUPS, 64))
-    knowing.matrix[:] += 20 * centres[groups[order]]
-    assert list(planted.scores(knowing).values()) == [1, 1]
-    assert max(blind.values()) < 0.01
-
-
-def test_words_of_a_planted_group_differ_in_frequency_only(planted: ModuleType) -> None:
-    text = planted.drawn(1, 500_000)
-    assert text.shape == (20_000, planted.LINE)
-    assert (text == planted.drawn(1, 500_000)).all()
-    assert (text != planted.drawn(2, 500_000)).any()
-    members = np.bincount(text.ravel() % planted.SIZE, minlength=planted.SIZE)
-    assert members / members[0] == pytest.approx(1 / np.arange(1, planted.SIZE + 1), rel=0.03)
-    # What follows a word of a group does not depend on which of its words it is: the same groups follow both.
-    follows = np.zeros((2, planted.GROUPS))
-    top = np.bincount(text.ravel() // planted.SIZE).argmax()
-    for member in (0, 1):
-        lines, places = np.nonzero(text[:, :-1] == top * planted.SIZE + member)
-        np.add.at(follows[member], text[lines, places + 1] // planted.SIZE, 1)
-    assert follows[0].argmax() == follows[1].argmax()
