@@ -88,7 +88,7 @@ COMMANDS = {
     "predict-memory": "predict --model memory --input data/texts.txt",
     "predict-both": "predict --model pals --task diseases,citations --input data/texts.txt",
     "predict-several": "predict --model ner --model ner-dev --input data/texts.txt",
-    "evaluate": "evaluate --model ner --data data/ner.tsv --json",
+    "evaluate": "evaluate --model ner --test data/ner.tsv --json",
     "answers": "qa --model qa --data data/questions.json --json",
     "answers-documents": "qa --model qa --documents data/documents --question Who? --question When? --top 3 --json",
     "index": "index --documents data/documents --out index",
@@ -104,10 +104,13 @@ def main() -> None:
     """Run all commands in the work folder, print their values, and compare with an earlier run."""
     options = _options()
     work = options.work.absolute()
-    work.mkdir(parents=True)
-    _write_data(options.data, work / "data")
+    work.mkdir(parents=True, exist_ok=True)
+    if not (work / "data").is_dir():
+        _write_data(options.data, work / "data")
     for name, command in COMMANDS.items():
-        _run(name, command.split(), work)
+        if not (work / f"{name}.done").exists():  # a stopped run goes on
+            _run(name, command.split(), work)
+            (work / f"{name}.done").touch()
     values = dict(_values(work))
     for name, value in values.items():
         print(json.dumps({"name": name, "value": value}))
@@ -118,7 +121,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with corpora, ner, classification and qa")
-    parser.add_argument("--work", type=Path, required=True, help="a new folder, for the results")
+    parser.add_argument("--work", type=Path, required=True, help="folder of the results; what is done is not run again")
     parser.add_argument("--against", type=Path, help="what an earlier run printed")
     return parser.parse_args()
 

@@ -71,7 +71,6 @@ def adapt(
     model: str | PathLike[str] | EncoderModel | None = None,
     *,
     preset: Literal["paper"] | None = None,
-    update: bool = False,
     # The text
     format: str | None = None,  # noqa: A002  (the option's name)
     field: str | Sequence[str] = (),
@@ -134,7 +133,6 @@ def adapt(
             kept in the workspace. A string with a line break is a text.
         model: The model: a folder, a hub id, ``"minilm"`` or ``"mpnet"``; by default the only one used so far.
         preset: ``"paper"`` for the settings of the paper, where the other arguments do not set them.
-        update: Whether to add only the documents that are new to what an earlier call made.
         out: The folder of the model, in place of one in the ``workspace``.
         progress: Whether to show notes and bars on stderr, or where to. Without, warnings are Python's own.
 
@@ -153,8 +151,6 @@ def adapt(
         0.41
     """
     arguments = Arguments(W2VConfig, AlignConfig, ExpandConfig, TextOptions, SessionOptions, preset=preset)
-    if update and not is_named(corpus):
-        raise UsageError("update finds a corpus by its path, and that of texts is their content", "give a file")
     of_text = arguments.make(TextOptions)
     if of_text.fields and is_named(corpus) and (why := why_no_fields([fspath(corpus)], format)):
         raise UsageError(f"field {why}")
@@ -170,7 +166,6 @@ def adapt(
         arguments.make(AlignConfig),
         of_rows,
         of_text,
-        update,
         arguments.named(W2VConfig),
         arguments.named(ExpandConfig),
     )

@@ -7,12 +7,11 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, basic, examples
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import (
     CHOSEN_FOR_VECTORS,
     AlignConfig,
     ExpandConfig,
-    Panel,
     SessionOptions,
     TextOptions,
     W2VConfig,
@@ -23,7 +22,6 @@ from greenadapt.config import (
     epilog=examples(
         "adapt -c pydocs -m minilm",
         "adapt abstracts.txt -m minilm --max-words 20000 -o adapted",
-        "adapt abstracts.txt -m minilm --update",
     )
 )
 def adapt(
@@ -36,9 +34,6 @@ def adapt(
     expand: Annotated[ExpandConfig, Pick(without=("min_count",))],
     text: TextOptions,
     options: SessionOptions,
-    update: Annotated[
-        bool, basic("--update", "Add only the documents that are new to what an earlier run made.", Panel.TEXT)
-    ] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Adapt a model to a corpus in one go.
@@ -52,5 +47,5 @@ def adapt(
     session = o.make_session(options)
     named, named_rows = (option_checks.explicit_fields(ctx, config) for config in (W2VConfig, ExpandConfig))
     vectors = replace(w2v, workers=session.workers)
-    request = stage.AdaptRequest(vectors, align, expand, text, update, named, named_rows)
+    request = stage.AdaptRequest(vectors, align, expand, text, named, named_rows)
     print_results(stage.adapt(session, corpus, model, request), as_json)

@@ -28,7 +28,6 @@ from greenadapt.corpus.prepared import (
     n_buckets,
     read_vocabulary,
     write_by_frequency,
-    write_document_hashes,
     write_numbers,
     write_stream,
     write_vocabulary,
@@ -72,7 +71,7 @@ class SplitJob:
         """The folder of a result of a task.
 
         - ``text`` of a part: its lines as word numbers of that part;
-        - ``documents`` in a range of hashes: the hashes, and the duplicates among them;
+        - ``documents`` in a range of hashes: the duplicates among them;
         - ``counts`` of a part: its word counts without duplicates;
         - ``merged-LEVEL`` of a group of parts, or of groups: their merged counts;
         - ``sorted`` of a part: its lines, sorted by key.
@@ -173,14 +172,13 @@ def split(item: tuple[int, tuple[Piece, ...]], job: SplitJob) -> Json:
 
     def make(folder: Path) -> Json:
         splitter, numbers, log = _splitter(job.folder / TOKENIZER_FILE), Numbering(), DocumentLog()
-        documents = without_heldout(job.reading.documents(pieces), job.config.heldout, folder, log)
+        documents = without_heldout(job.reading.documents(pieces), job.config.heldout, folder)
         batches = make_batches(documents, log, cut_lines=splitter.chunkwise)
         write_numbers(map(splitter, batches), numbers, LineFile(folder / "ids", folder / "lengths"), SilentBar())
         (folder / "words").write_bytes("\n".join(numbers).encode())
-        arrays = {"hashes": np.array(log.hashes), "n_lines": np.array(log.n_lines), "heldout": np.array(log.heldout)}
+        arrays = {"hashes": np.array(log.hashes), "n_lines": np.array(log.n_lines)}
         write_arrays(folder / DOCUMENTS, arrays)
-        n_documents = {"documents": len(log.hashes), "hashes": len(log.hashes) + len(log.heldout)}
-        return {**n_documents, "text_bytes": log.n_bytes, "read": job.reading.counts}
+        return {"documents": len(log.hashes), "text_bytes": log.n_bytes, "read": job.reading.counts}
 
     return make_once(job.path("text", part), make)
 
@@ -195,18 +193,16 @@ def find_duplicates(share: int, job: SplitJob, n_shares: int, n_parts: int) -> J
     """Find the duplicates among the documents whose hash is in range ``share`` of ``n_shares``."""
 
     def make(folder: Path) -> Json:
-        hashes, parts, documents, heldout = [], [], [], []
+        hashes, parts, documents = [], [], []
         for part in range(n_parts):
             arrays = ArrayFile(job.path("text", part) / DOCUMENTS)
             chosen = _in_share(arrays["hashes"], share, n_shares)
             hashes.append(arrays["hashes"][chosen])
             parts.append(np.full(len(chosen), part, np.int32))
             documents.append(chosen)
-            heldout.append(arrays["heldout"][_in_share(arrays["heldout"], share, n_shares)])
         all_hashes = np.concatenate(hashes)
         is_kept = np.ones(len(all_hashes), bool) if job.config.keep_duplicates else is_first_occurrence(all_hashes)
         arrays_of_share = {
-            "hashes": np.sort(np.concatenate([all_hashes[is_kept], *heldout])),
             "part": np.concatenate(parts)[~is_kept],
             "document": np.concatenate(documents)[~is_kept],
         }
@@ -313,7 +309,7 @@ def prepare_on_cluster(  # noqa: PLR0913
     job = SplitJob(reading, _job_folder(folder, parts, splitter_file, config, max_memory), config, max_memory)
     split_facts = _split_parts(cluster, job, parts, progress, size_hint)
     n_documents = sum(facts["documents"] for facts in split_facts)
-    n_shares = 1 + sum(facts["hashes"] for facts in split_facts) // DOCUMENTS_AT_ONCE
+    n_shares = 1 + n_documents // DOCUMENTS_AT_ONCE
     duplicates = list(cluster.run(find_duplicates, range(n_shares), job, n_shares, len(parts)))
     line_counts = list(cluster.run(count, range(len(parts)), job, n_shares))
     n_words, n_levels = number_words(cluster, job, n_documents, folder, len(parts))
@@ -321,9 +317,6 @@ def prepare_on_cluster(  # noqa: PLR0913
     sizes = sum(n_lines), sum(n_tokens)
     lines = _by_key(cluster, job, n_lines, n_buckets(sizes[1], job.max_memory), n_levels, progress)
     write_stream(folder / STREAM_FILE, lines, *sizes, job.folder / "offsets", progress)
-    write_document_hashes(
-        folder, *(ArrayFile(job.path("documents", share) / DOCUMENTS)["hashes"] for share in range(n_shares))
-    )
     if config.heldout:
         with open(folder / HELDOUT, "wb") as output:
             for part in range(len(parts)):

@@ -2,13 +2,12 @@
 
 Documents are split into words, numbered, counted, shuffled and written; on a cluster, in parts. A line's number
 determines a random key, and lines are sorted by key, one range of keys at a time. The order therefore depends neither
-on memory nor on the number of processes, and adding lines later gives the same bytes as shuffling all at once.
+on memory nor on the number of processes.
 """
 
 import re
 import shutil
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,8 +23,6 @@ from greenadapt.corpus.splitting import (
     DocumentLog,
     Numbering,
     SplitBatch,
-    document_hash,
-    encoded_lines,
     gather,
     make_batches,
     split_batches,
@@ -33,7 +30,7 @@ from greenadapt.corpus.splitting import (
 )
 from greenadapt.corpus.text import Document
 from greenadapt.errors import InputError, MissingError, ResourceError, byte_size, counted
-from greenadapt.progress import Bar, Progress, Silent
+from greenadapt.progress import Bar, Progress
 from greenadapt.storage.arrays import (
     SPLITMIX_STEP,
     Array,
@@ -312,83 +309,6 @@ def write_stream(
     write_arrays(path, arrays)
 
 
-HASHES_FILE = "documents.safetensors"
-
-
-def write_document_hashes(folder: Path, *hashes: UInt64Array) -> None:
-    """Write ``hashes``, uint64, sorted, to ``documents.safetensors``: eight bytes per document."""
-    write_arrays(folder / HASHES_FILE, {"hashes": np.sort(np.concatenate(hashes))})
-
-
-class DocumentHashes:
-    """Recognizes documents by their ``hashes``, uint64 ``(n_documents,)``, sorted; takes 12 bytes per document.
-
-    A document is new if ``hashes`` lacks it; with ``repeats`` also if it is read more often than ``hashes`` has it.
-    """
-
-    def __init__(self, hashes: UInt64Array, *, repeats: bool) -> None:
-        self._hashes = array("Q", hashes.tobytes())
-        self._read = array("I", bytes(4 * len(hashes)))  # times read, at the first of equal hashes
-        self._repeats = repeats
-        self._n_read = 0
-
-    @property
-    def n_gone(self) -> int:
-        """How many of the documents have not been read again."""
-        return len(self._hashes) - self._n_read
-
-    def new(self, documents: Iterable[Document]) -> Iterator[Document]:
-        """Yield the new documents, and count the others as read."""
-        hashes, n_read = self._hashes, self._read
-        for document in documents:
-            value = document_hash(encoded_lines(document))
-            start = bisect_left(hashes, value)
-            is_known = start < len(hashes) and hashes[start] == value
-            next_copy = start + n_read[start] if is_known else start
-            if is_known and next_copy < len(hashes) and hashes[next_copy] == value:
-                n_read[start] += 1
-                self._n_read += 1
-            elif not is_known or self._repeats:
-                yield document  # all copies were read before
-
-
-def added_positions(n_before: int, n_lines: int, seed: int) -> Int64Array:
-    """Positions, ascending, of the lines from number ``n_before`` on among all ``n_lines`` shuffled lines.
-
-    Returns int64 ``(n_lines - n_before,)``.
-    """
-    added = np.sort(line_keys(n_before, n_lines - n_before, seed))
-    n_between = np.zeros(len(added) + 1, np.int64)  # old lines with keys between two added lines
-    for begin in range(0, n_before, _BLOCK_LINES):
-        keys = line_keys(begin, min(_BLOCK_LINES, n_before - begin), seed)
-        n_between += np.bincount(np.searchsorted(added, keys, "left"), minlength=len(n_between))
-    return np.cumsum(n_between)[:-1] + np.arange(len(added))
-
-
-def merged_lines(existing: "PreparedCorpus", added: "PreparedCorpus", new_number: Int32Array, seed: int) -> LineBlocks:
-    """Yield the shuffled lines of ``existing``, renumbered by ``new_number``, and of ``added``."""
-    n_lines = existing.n_lines + added.n_lines
-    positions = added_positions(existing.n_lines, n_lines, seed)
-    n_existing = n_added = 0  # ids yielded
-    for begin in range(0, n_lines, _BLOCK_LINES):
-        end = min(begin + _BLOCK_LINES, n_lines)
-        first, last = np.searchsorted(positions, [begin, end])
-        is_added = np.zeros(end - begin, bool)
-        is_added[positions[first:last] - begin] = True
-        lengths = np.empty(end - begin, np.int32)
-        lengths[~is_added] = np.diff(existing.lines[begin - first : end - last + 1])
-        lengths[is_added] = np.diff(added.lines[first : last + 1])
-        line = 0
-        for part in split_by_tokens(lengths):
-            of_added = np.repeat(is_added[line : line + len(part)], part)
-            existing_ids = existing.ids[n_existing : n_existing + np.count_nonzero(~of_added)]
-            added_ids = added.ids[n_added : n_added + np.count_nonzero(of_added)]
-            ids = np.empty(len(of_added), np.int32)
-            ids[~of_added], ids[of_added] = new_number[existing_ids], added_ids
-            yield part, ids
-            line, n_existing, n_added = line + len(part), n_existing + len(existing_ids), n_added + len(added_ids)
-
-
 class PreparedCorpus:
     """A folder that ``prepare_corpus`` wrote, read lazily.
 
@@ -426,11 +346,6 @@ class PreparedCorpus:
         return self._vocabulary[1]
 
     @cached_property
-    def documents(self) -> UInt64Array:
-        """A hash of each document, sorted, uint64 ``(n_documents,)``."""
-        return ArrayFile(self.folder / HASHES_FILE)["hashes"]
-
-    @cached_property
     def _vocabulary(self) -> tuple[list[str], Int64Array]:
         return read_vocabulary(self.folder / VOCABULARY_FILE)
 
@@ -445,8 +360,6 @@ def prepare_corpus(  # noqa: PLR0913
     max_memory: int,
     progress: Progress,
     size_hint: int | None = None,
-    previous: PreparedCorpus | None = None,
-    appended: bool = False,
 ) -> dict[str, int]:
     """Split ``documents`` with the tokenizer in ``splitter_file``, and write the files of a prepared corpus.
 
@@ -456,13 +369,8 @@ def prepare_corpus(  # noqa: PLR0913
     ``workers`` or on ``max_memory`` (bytes; the shuffle takes at most a quarter). ``folder`` also holds temporary
     files. ``size_hint`` is the size of the text in bytes, if known.
 
-    With ``previous``, a corpus prepared with the same tokenizer and ``config``, only documents that it lacks are split
-    and added to it; the bytes are the same as if all documents had been read at once, those of ``previous`` first.
-    ``appended`` says that ``documents`` holds only documents that follow those of ``previous``.
-
-    Returns counts: ``documents``, ``duplicates`` and ``text_bytes`` of the documents split, ``lines``, ``tokens`` and
-    ``words`` of the result, and with ``previous`` the documents held out in this call (``heldout``) and the documents
-    of ``previous`` that were not read again but stay in the corpus (``gone``).
+    Returns counts: ``documents``, ``duplicates`` and ``text_bytes`` of the documents split, and ``lines``, ``tokens``
+    and ``words`` of the result.
 
     All processes together take about 150 MB plus 40 MB per worker plus 200 bytes per distinct word (measured by
     ``benchmarks/corpus.py``) and 40 bytes per document, regardless of the length of the text.
@@ -473,18 +381,9 @@ def prepare_corpus(  # noqa: PLR0913
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     (folder / HELDOUT).unlink(missing_ok=True)
-    earlier_documents, numbers = None, Numbering()
-    if previous is not None:
-        earlier_documents = DocumentHashes(previous.documents, repeats=config.keep_duplicates)
-        numbers.update(zip(previous.words, range(len(previous.words)), strict=True))
-        if not (appended and config.keep_duplicates):
-            documents = earlier_documents.new(documents)
-        size_hint = None
-        if (previous.folder / HELDOUT).is_file():
-            shutil.copyfile(previous.folder / HELDOUT, folder / HELDOUT)
     try:
-        text, log = LineFile(temporary / "ids", temporary / "lengths"), DocumentLog()
-        documents = without_heldout(documents, config.heldout, folder, log)
+        text, log, numbers = LineFile(temporary / "ids", temporary / "lengths"), DocumentLog(), Numbering()
+        documents = without_heldout(documents, config.heldout, folder)
         batches = make_batches(documents, log, cut_lines=WordSplitter.load(splitter_file).chunkwise)
         with (
             closing(split_batches(batches, splitter_file, workers)) as split,
@@ -496,29 +395,17 @@ def prepare_corpus(  # noqa: PLR0913
         is_kept = np.ones(len(log.hashes), bool) if config.keep_duplicates else is_first_occurrence(log.hashes)
         kept_lines = np.repeat(is_kept, np.frombuffer(log.n_lines, np.int64))
         counts = count_words(text, kept_lines, len(words))
-        if previous is not None:
-            counts[: len(previous.counts)] += previous.counts
         new_number = write_by_frequency(words, counts, len(log.hashes), folder / VOCABULARY_FILE)
         del words
-        first_line = previous.n_lines if previous else 0
-        shuffle = Shuffle(temporary, config.seed, n_buckets(text.n_tokens, max_memory), first_line)
+        shuffle = Shuffle(temporary, config.seed, n_buckets(text.n_tokens, max_memory))
         with progress.bar("numbering words by frequency", text.n_tokens, "words") as bar:
             shuffle.add(text, kept_lines, new_number, bar)
         text.remove()
         blocks: LineBlocks = ((lengths, ids) for _, lengths, ids in shuffle.lines())
-        n_lines, n_tokens, offsets = shuffle.n_lines, shuffle.n_tokens, temporary / "offsets"
-        if previous is not None:
-            write_stream(temporary / STREAM_FILE, blocks, n_lines, n_tokens, offsets, Silent())
-            blocks = merged_lines(previous, PreparedCorpus(temporary), new_number, config.seed)
-            n_lines, n_tokens = previous.n_lines + n_lines, previous.n_tokens + n_tokens
-        write_stream(folder / STREAM_FILE, blocks, n_lines, n_tokens, offsets, progress)
-        hashes = [np.frombuffer(log.hashes, np.uint64)[is_kept], np.frombuffer(log.heldout, np.uint64)]
-        write_document_hashes(folder, *hashes, *([previous.documents] if previous is not None else []))
+        n_lines, n_tokens = shuffle.n_lines, shuffle.n_tokens
+        write_stream(folder / STREAM_FILE, blocks, n_lines, n_tokens, temporary / "offsets", progress)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    counts_of_update = {}
-    if earlier_documents is not None:
-        counts_of_update = {"gone": 0 if appended else earlier_documents.n_gone, "heldout": len(log.heldout)}
     return {
         "documents": len(is_kept),
         "duplicates": int(len(is_kept) - is_kept.sum()),
@@ -526,7 +413,6 @@ def prepare_corpus(  # noqa: PLR0913
         "lines": n_lines,
         "tokens": n_tokens,
         "words": len(new_number),
-        **counts_of_update,
     }
 
 

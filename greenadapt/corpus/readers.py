@@ -4,7 +4,6 @@ A piece is a file, a release of CORD-19, or a range of lines of a large plain fi
 pieces; documents keep the order of the pieces.
 """
 
-import hashlib
 import shlex
 import unicodedata
 from codecs import BOM_UTF8
@@ -184,7 +183,6 @@ class CorpusReader:
         """Paths of the sources on this machine."""
         self._decoder = decoder
         self._workers = workers
-        self._before: Json = {}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -197,7 +195,7 @@ class CorpusReader:
         Replaces lone surrogates. Raises ``InputError`` if a file is invalid or beyond a limit, or no source has text.
         """
         recipe = self.recipe
-        counts = self._decoder.counts = Counter(self._before)
+        counts = self._decoder.counts = Counter[str]()
         if recipe.format == "pydocs":
             documents = pydocs.read_pydocs(recipe.packages, counts=counts, workers=self._workers)
         else:
@@ -247,28 +245,6 @@ class CorpusReader:
             hashes[source.url] = path_sha256(Path(path))
             check_local(source, hashes[source.url])
         return hashes
-
-    def sizes(self) -> dict[str, int]:
-        """Bytes of each source that is a file read line by line, by its URL or path."""
-        sources = zip(self.recipe.sources, self.paths, strict=True)
-        reading = self.recipe.format, self.recipe.sample_by
-        return {source.url: Path(path).stat().st_size for source, path in sources if is_linewise(path, *reading)}
-
-    def continue_from(self, sources: Mapping[str, str], sizes: Mapping[str, int], counts: Json) -> bool:
-        """Read only appended text from now on, if every source still begins with the text of an earlier reading.
-
-        ``sources`` is the ``fingerprint`` of that reading, with its ``sizes`` and ``counts``. Returns whether all
-        sources qualify.
-        """
-        paths = {source.url: path for source, path in zip(self.recipe.sources, self.paths, strict=True)}
-        spans = {}
-        for url, sha256 in sources.items():
-            span = _appended(Path(paths[url]), sizes[url], sha256) if url in paths and url in sizes else None
-            if span is None:
-                return False
-            spans[paths[url]] = span
-        self._decoder.spans, self._before = spans, counts
-        return True
 
     def check(self) -> None:
         """Raise ``InputError`` if a local source's checksum or size does not match the recipe."""
@@ -381,18 +357,6 @@ def _files_in(path: str, limits: TextLimits) -> Iterator[tuple[str, AbstractCont
         for name, content in tar_members(stream, path):
             if not is_hidden(name):
                 yield f"{path}:{name}", open_member(content, f"{path}:{name}", limits)
-
-
-def _appended(path: Path, size: int, sha256: str) -> LineRange | None:
-    """The text after the first ``size`` bytes of a file; ``None`` if these have changed, or end within a line."""
-    digest, n_lines, n_unread, last_byte = hashlib.sha256(), 0, size, b"\n"
-    with input_errors(str(path)), open(path, "rb") as file:
-        while n_unread and (block := file.read(min(n_unread, _BLOCK))):
-            digest.update(block)
-            n_lines += block.count(b"\n")
-            n_unread, last_byte = n_unread - len(block), block[-1:]
-        is_whole = last_byte == b"\n" or not file.read(1)
-    return LineRange(size, n_lines) if is_whole and not n_unread and digest.hexdigest() == sha256 else None
 
 
 def _read_lines(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:

@@ -30,8 +30,6 @@ class DocumentLog:
 
     hashes: "array[int]" = field(default_factory=lambda: array("Q"))
     n_lines: "array[int]" = field(default_factory=lambda: array("q"))
-    heldout: "array[int]" = field(default_factory=lambda: array("Q"))
-    """The hashes of documents held out, which are not among ``hashes``."""
     n_bytes: int = 0
 
 
@@ -217,10 +215,10 @@ def _split_in_worker(batch: TextBatch) -> SplitBatch:
 HELDOUT = "heldout.txt"
 
 
-def without_heldout(documents: Iterable[Document], share: float, folder: Path, log: DocumentLog) -> Iterator[Document]:
+def without_heldout(documents: Iterable[Document], share: float, folder: Path) -> Iterator[Document]:
     """Yield the documents to train on; hold out a ``share``.
 
-    Held-out documents are appended to ``heldout.txt`` in ``folder``, one paragraph per line, and to ``log``.
+    Held-out documents are appended to ``heldout.txt`` in ``folder``, one paragraph per line.
     """
     if not share:
         yield from documents
@@ -230,7 +228,6 @@ def without_heldout(documents: Iterable[Document], share: float, folder: Path, l
             if draw(document) >= share:
                 yield document
             else:
-                log.heldout.append(document_hash(encoded_lines(document)))
                 file.writelines(line.replace("\n", " ") + "\n" for line in document.lines)
 
 

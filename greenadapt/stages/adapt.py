@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 
 from greenadapt.checkpoints.provenance import check_model
 from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
-from greenadapt.corpus.opening import STDIN
-from greenadapt.errors import UsageError
 from greenadapt.stages.align import check_align, run_align, trained_vectors
 from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
 from greenadapt.stages.expand import check_expand, run_expand
@@ -24,8 +22,6 @@ class AdaptRequest:
     align: AlignConfig
     expand: ExpandConfig
     text: TextOptions
-    update: bool = False
-    """Whether to add only new documents to an earlier result."""
     named: Collection[str] | None = None
     """The fields of ``w2v`` that the user named (``None``: all); existing vectors may differ in other fields."""
     named_rows: Collection[str] | None = None
@@ -34,12 +30,6 @@ class AdaptRequest:
 
 def adapt(session: Session, corpus: str | None, model: str | None, request: AdaptRequest) -> list[Result]:
     """``w2v``, ``align`` and ``expand`` in one; only the last stage goes to ``session.out``."""
-    if request.update and session.force:
-        raise UsageError("--update adds to the results that --force replaces", "leave out one of them")
-    if request.update and corpus == STDIN:
-        raise UsageError(
-            "--update finds a corpus by its name, and that of standard input is its content", "give a file"
-        )
     require_engine(request.w2v)
     recipe = choose_corpus(session, corpus, request.text)
     chosen = choose_model(session, recipe.name, model)
@@ -51,8 +41,8 @@ def adapt(session: Session, corpus: str | None, model: str | None, request: Adap
         training = check_w2v(inner, recipe.name, chosen, dim, request.w2v, request.named)
         check_align(inner, recipe.name, chosen, request.align)
         expansion = check_expand(session, recipe.name, chosen, request.expand, request.named_rows)
-        prepared = run_prepare(inner, recipe, chosen, request.text, update=request.update)
-        trained = run_w2v(inner, chosen, prepared, training, update=request.update)
+        prepared = run_prepare(inner, recipe, chosen, request.text)
+        trained = run_w2v(inner, chosen, prepared, training)
         vectors = trained_vectors(trained)
         base = OpenedBase(chosen) if prepared.fresh or trained.fresh else opened  # files can change within hours
         aligned = run_align(inner, recipe.name, base, vectors, request.align, is_judged=False)

@@ -1,4 +1,4 @@
-"""Choose a corpus and a model, prepare the text, list corpora, and decide whether an update can reuse results."""
+"""Choose a corpus and a model, prepare the text, and list corpora."""
 
 import shlex
 from dataclasses import asdict, replace
@@ -11,7 +11,7 @@ from greenadapt.config import CorpusConfig, TextLimits, TextOptions
 from greenadapt.corpus.download import REQUESTS_PER_ARTICLE, fetch_corpus, is_fetched, local_path
 from greenadapt.corpus.on_cluster import FINISHED_PARTS, PARTS, prepare_on_cluster
 from greenadapt.corpus.opening import STDIN
-from greenadapt.corpus.prepared import HASHES_FILE, PreparedCorpus, prepare_corpus
+from greenadapt.corpus.prepared import prepare_corpus
 from greenadapt.corpus.pydocs import pydocs_versions
 from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local, warn_symlinks
 from greenadapt.corpus.recipes import PMC, Recipe, Source, find_recipe, kept_input, list_recipes
@@ -22,7 +22,7 @@ from greenadapt.storage.files import Json, hash_json, plain
 from greenadapt.storage.jobs import Job, Outcome, Place
 from greenadapt.storage.locks import lock
 from greenadapt.storage.outputs import COMPRESSIONS
-from greenadapt.storage.results import EARLIER_COST, Result, verified
+from greenadapt.storage.results import Result
 from greenadapt.tokenization.files import tokenizer_hash
 
 BYTES_PER_SECOND = 10_000_000
@@ -102,35 +102,6 @@ def _workspace_row(session: Session, name: str) -> Json:
                 if any(Path(source).is_absolute() and not Path(source).exists() for source in sources):
                     row["network"] = "missing"
     return row
-
-
-def _can_be_updated(session: Session, current: Result, inputs: dict[str, Json]) -> bool:
-    """Whether new documents can be added to a prepared corpus; if not, a note says why all text is prepared."""
-    if current.manifest.inputs["tokenizer"]["sha256"] != inputs["tokenizer"]["sha256"]:
-        why = "the tokenizer changed"
-    elif not (current.folder / HASHES_FILE).is_file():
-        why = f"{current.path} was made by an earlier version, which kept no list of documents"
-    else:
-        return True
-    session.progress.note(f"corpus: all text is prepared: {why}")
-    return False
-
-
-def _count_update(session: Session, current: Result, counts: dict[str, int]) -> list[Json]:
-    """The updates of a corpus including this one; adds the counts of the ``current`` corpus to ``counts``."""
-    before, gone, heldout = current.manifest.counts, counts.pop("gone"), counts.pop("heldout")
-    new = counts["documents"] - counts["duplicates"]
-    for name in ("documents", "duplicates", "text_bytes"):
-        counts[name] += before[name]
-    session.progress.note(f"{counted(new, 'new document')}, {counted(counts['words'] - before['words'], 'new word')}")
-    if gone:
-        session.progress.note(
-            f"{counted(gone, 'document')} of earlier runs, no longer in the text, "
-            f"{'stays' if gone == 1 else 'stay'} counted (--force counts from scratch)"
-        )
-    entry = {"from": current.manifest.digest, "new_documents": new, "gone_documents": gone}
-    entry |= {name: before[name] for name in ("lines", "tokens", "words")}
-    return [*current.manifest.facts.get("updates", []), *([entry] if new or heldout else [])]
 
 
 SHUFFLE_MEMORY = 256 << 20
@@ -231,15 +202,9 @@ def _shared_place(session: Session, corpus: str, model: str, text: TextOptions) 
 
 
 def run_prepare(
-    session: Session,
-    recipe: Recipe,
-    model: PretrainedModel,
-    text: TextOptions,
-    place: Place | None = None,
-    *,
-    update: bool = False,
+    session: Session, recipe: Recipe, model: PretrainedModel, text: TextOptions, place: Place | None = None
 ) -> Result:
-    """The stage itself; the caller holds the lock. ``update``: if the text changed, add only its new documents.
+    """The stage itself; the caller holds the lock.
 
     ``place`` is the folder of the result, by default the one that later stages share.
     """
@@ -261,17 +226,7 @@ def run_prepare(
         "text": {"sha256": hash_json(sources), "sources": sources},
         "tokenizer": {"sha256": tokenizer_hash(model.folder), "source": model.source},
     }
-    sizes = reading.sizes()
-    # The current result, if only new documents are added to it.
-    updated = current if update and current is not None and _can_be_updated(session, current, inputs) else None
-    appended = False
-    if updated is not None:
-        facts = updated.manifest.facts
-        sources_before = updated.manifest.inputs["text"]["sources"]
-        appended = reading.continue_from(sources_before, facts.get("sizes", {}), facts["read"])
-
-    # An update is small, and the nodes have packages of their own.
-    address = session.cluster if updated is None and recipe.format != "pydocs" else None
+    address = session.cluster if recipe.format != "pydocs" else None  # the nodes have packages of their own
 
     def build(work: Path) -> Outcome:
         note_lowercasing(model, session.progress)
@@ -287,26 +242,17 @@ def run_prepare(
                 work,
                 config,
                 workers=session.workers,
-                previous=PreparedCorpus.open(verified(updated).folder) if updated else None,
-                appended=appended,
                 **common,
             )
         _report_counts(session, reading, counts)
-        updates = _count_update(session, updated, counts) if updated else []
-        facts = _facts(recipe, model) | {"read": reading.counts, "sizes": sizes, "said": arguments}
+        facts = _facts(recipe, model) | {"read": reading.counts, "said": arguments}
         if current is not None and text == TextOptions() and "command" in current.manifest.facts:
             facts["command"] = current.manifest.facts["command"]  # with the options of the text
-        if updates:
-            facts["updates"] = updates
-        if updated:
-            facts[EARLIER_COST] = updated.manifest.whole_cost
         return Outcome(counts, facts)
 
-    change_message = "adding its new documents" if updated else Job.change_message
     checkpoints, scratch = ((), ()) if address is None else (FINISHED_PARTS, PARTS)
     settings = _settings(recipe, config)
-    job = Job(CORPUS, settings, inputs, build, checkpoints=checkpoints, scratch=scratch, change_message=change_message)
-    return session.run(place, job)
+    return session.run(place, Job(CORPUS, settings, inputs, build, checkpoints=checkpoints, scratch=scratch))
 
 
 def _with_options(

@@ -229,6 +229,6 @@ def _card(session: Session, aligned: Result, config: ExpandConfig, work: Path, o
         head=checkpoint.architecture.heads[0] if checkpoint.architecture.is_generative else "",
         has_output=checkpoint.untied_output() is not None,
         reads_sentences=reads_sentences(work),
-        cost=total([*(manifest.whole_cost for manifest in manifests), cost]).as_dict(),
+        cost=total([*(manifest.cost for manifest in manifests), cost]).as_dict(),
     )
     return card.text()

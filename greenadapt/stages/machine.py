@@ -281,7 +281,7 @@ def stage_costs(session: Session, corpus: str | None, model: str | None) -> list
     corpora = [session.corpus_name(corpus)] if corpus is not None else workspace.corpora()
     folder_name = model_name(model) if model is not None else None
     rows = [
-        {"corpus": name, "model": folder, "stage": result.path.name, **result.manifest.whole_cost}
+        {"corpus": name, "model": folder, "stage": result.path.name, **result.manifest.cost}
         for name in corpora
         for folder in workspace.models(name)
         if folder_name in (None, folder)
@@ -304,7 +304,7 @@ def result_costs(session: Session, folders: Sequence[Path]) -> list[Json]:
     result.
     """
     return [
-        {"folder": str(result.path), "stage": result.manifest.stage, **result.manifest.whole_cost}
+        {"folder": str(result.path), "stage": result.manifest.stage, **result.manifest.cost}
         for result in with_sources(folders, session.progress)
     ]
 

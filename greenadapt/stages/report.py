@@ -346,7 +346,7 @@ class _Report:
         stages = []
         for result in self.results:
             manifest, name = result.manifest, self.names[result.folder]
-            stages.append(StageData(name, manifest.stage, manifest.facts.get("command"), manifest.whole_cost))
+            stages.append(StageData(name, manifest.stage, manifest.facts.get("command"), manifest.cost))
         yield from self._pieces()
         yield from self._tasks()
         yield from self._words()

@@ -9,16 +9,15 @@ from greenadapt.checkpoints.provenance import check_model, model_facts
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.cluster import connected
 from greenadapt.config import CHOSEN_FOR_VECTORS, ResolvedEngine, TextOptions, W2VConfig
-from greenadapt.corpus.prepared import PreparedCorpus, added_positions
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import UsageError
 from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
 from greenadapt.stages.session import W2V, Session, unnamed
 from greenadapt.storage.files import Json
 from greenadapt.storage.jobs import OF_MACHINES, Job, Outcome
-from greenadapt.storage.results import EARLIER_COST, Result, verified
-from greenadapt.vectors.cbow import EarlierVectors, require_engine, resolve_engine, train, vocabulary_size
+from greenadapt.storage.results import Result, verified
+from greenadapt.vectors.cbow import require_engine, resolve_engine, train
 from greenadapt.vectors.engines import fast_engine
-from greenadapt.vectors.word_vectors import WordVectors, read_output
 
 
 def w2v(
@@ -100,25 +99,18 @@ def with_schedule(config: W2VConfig, chosen: Collection[str], n_words: int) -> W
     return replace(config, **{name: values[name] for name in chosen})
 
 
-def run_w2v(
-    session: Session, model: PretrainedModel, prepared: Result, resolved: ResolvedW2V, *, update: bool = False
-) -> Result:
-    """The stage itself; the caller holds the lock. ``update``: update existing vectors unless the text changed much."""
+def run_w2v(session: Session, model: PretrainedModel, prepared: Result, resolved: ResolvedW2V) -> Result:
+    """The stage itself; the caller holds the lock."""
     corpus = prepared.manifest.facts["corpus"]
     config = with_schedule(resolved.config, resolved.chosen, prepared.manifest.counts["tokens"])
     resolved = replace(resolved, config=config)
     place = session.place(corpus, model.name, W2V)
-    current = place.current() if update else None
 
     def build(work: Path) -> Outcome:
         require_engine(config, is_kept=resolved.is_kept)
         words = PreparedCorpus.open(verified(prepared).folder)
         training = work / "training"
-        earlier = None if current is None else _earlier_vectors(current, prepared, words, config)
         facts: Json = {"corpus": corpus}
-        if isinstance(earlier, str):
-            session.progress.note(f"w2v: trained afresh: {earlier}")
-            facts["afresh"], earlier = earlier, None
         with connected(session.cluster) if session.cluster else nullcontext() as cluster:
             if cluster is not None:
                 cluster.require_shared(training)
@@ -128,19 +120,14 @@ def run_w2v(
                 training,
                 progress=session.progress,
                 max_memory=session.max_memory,
-                earlier=earlier,
                 cluster=cluster,
             )
-        if current is not None and earlier is not None:
-            facts["updates"] = _updates(current, prepared, earlier, len(vectors.words))
-            facts[EARLIER_COST] = current.manifest.whole_cost
         vectors.save(work)
         counts = {"words": len(vectors.words), "dim": vectors.dim, "tokens": int(vectors.counts.sum())}
         facts |= {name: prepared.manifest.facts[name] for name in ("given", "title", "licence")}
         workers = config.workers if session.cluster is None else "a cluster's"
         return Outcome(counts, {**facts, "model": model_facts(model), "workers": workers})
 
-    change_message = "updating it" if update else Job.change_message
     job = Job(
         W2V,
         resolved.settings(),
@@ -148,7 +135,6 @@ def run_w2v(
         build,
         checkpoints=("training/epoch-*.safetensors",),
         scratch=("training",),
-        change_message=change_message,
     )
     return session.run(place, job)
 
@@ -159,43 +145,3 @@ def _note_workers(session: Session, current: Result, config: W2VConfig) -> None:
             f"w2v: the vectors in {current.path} were trained by several workers; --force trains them with one, which "
             "gives the same bytes each time"
         )
-
-
-MAX_NEW_WORDS = 0.1
-"""Share of the trained words that may be new; with more, vectors are trained afresh."""
-MAX_NEW_TEXT = 0.2
-"""Words that may be added by all updates since vectors were last trained afresh, as a share of the text then."""
-
-
-def _earlier_vectors(
-    current: Result, prepared: Result, corpus: PreparedCorpus, config: W2VConfig
-) -> EarlierVectors | str:
-    """The vectors to update, or the reason why vectors are trained afresh."""
-    counts, facts = prepared.manifest.counts, prepared.manifest.facts
-    trained_on = current.manifest.inputs["corpus"]["sha256"]
-    before = next((entry for entry in facts.get("updates", []) if entry["from"] == trained_on), None)
-    if before is None:
-        return "the corpus was prepared from scratch since they were trained"
-    output = read_output(current.folder)
-    if output is None:
-        return f"{current.path} was made by an earlier version, which kept too little to train on"
-    n_first = [*current.manifest.facts.get("updates", []), before][0]["tokens"]
-    if counts["tokens"] > (1 + MAX_NEW_TEXT) * n_first:
-        growth = counts["tokens"] / n_first - 1
-        return f"the text grew by {growth:.1%} since they last were (limit {MAX_NEW_TEXT:.0%})"
-    vectors = WordVectors.load(verified(current).folder)
-    words = corpus.words[: vocabulary_size(corpus.counts, config)]
-    share = sum(word not in vectors.index for word in words) / len(words)
-    if share > MAX_NEW_WORDS:
-        return f"{share:.1%} of the words are new (limit {MAX_NEW_WORDS:.0%})"
-    positions = added_positions(before["lines"], corpus.n_lines, prepared.manifest.config["seed"])
-    return EarlierVectors(vectors, output, positions, current.manifest.digest)
-
-
-def _updates(current: Result, prepared: Result, earlier: EarlierVectors, n_words: int) -> list[Json]:
-    """The updates of vectors including this one, which led to ``n_words`` words."""
-    trained_on = current.manifest.inputs["corpus"]["sha256"]
-    before = next(entry for entry in prepared.manifest.facts["updates"] if entry["from"] == trained_on)
-    entry = {"from": earlier.digest, **{name: before[name] for name in ("lines", "tokens")}}
-    entry |= {"words": len(earlier.vectors.words), "new_words": n_words - len(earlier.vectors.words)}
-    return [*current.manifest.facts.get("updates", []), entry]

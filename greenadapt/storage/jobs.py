@@ -134,8 +134,6 @@ class Job:
     """Whether the result belongs in the folder of an input."""
     command: str | None = None
     """The command line that requested the result, if any; kept among the facts."""
-    change_message: str = "creating it again"
-    """The action after a change of an input, in words."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +220,7 @@ def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resu
     if current is not None and not planned.why:
         return current
     if current is not None and not force:
-        progress.note(f"{job.stage}: {planned.why} since {place.path} was created, {job.change_message}")
+        progress.note(f"{job.stage}: {planned.why} since {place.path} was created, creating it again")
     resumed = ", and resumes a killed run" if planned.resumes else ""
     _log.debug("%s: runs (%s)%s", job.stage, planned.why, resumed)
     key = planned.manifest.key

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 from annotated_types import Interval
 
 from greenadapt import __version__
-from greenadapt.cost import total
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.storage import ownership
 from greenadapt.storage.files import Json, expanded, hash_file, hash_json, parse_own, parse_own_object, read_bounded
@@ -106,8 +105,6 @@ FORMAT = 1
 MANIFEST = ownership.MANIFEST
 CARD = ownership.CARD
 """People may edit the card, so it is not part of a result's content."""
-EARLIER_COST = "earlier_cost"
-"""Among the facts of an updated result: the whole cost of the result that it was updated from."""
 _REMAKE = "run the stage again with --force"
 _MOST_SECONDS = 1e12
 
@@ -187,12 +184,6 @@ class Manifest:
         """Hash of everything that determines the result: stage, configuration, content of the inputs."""
         contents = {name: entry["sha256"] for name, entry in self.inputs.items()}
         return hash_json([FORMAT, self.stage, self.config, contents])
-
-    @property
-    def whole_cost(self) -> Json:
-        """``cost``, together with the cost of the results that this one was updated from."""
-        earlier = self.facts.get(EARLIER_COST)
-        return self.cost if earlier is None else total([earlier, self.cost]).as_dict()
 
     @property
     def digest(self) -> str:

@@ -1,10 +1,4 @@
-"""Train CBOW word vectors on a prepared corpus: vocabulary, epochs, checkpoints, and updates with added text.
-
-An update trains on the new lines and on a sample of the old lines with ``OLD_PER_NEW`` times as many words, for the
-same number of epochs as a full run. The learning rate starts at ``RATE`` times that of a full run and ends at the same
-value. Existing words keep their rows in both tables of word2vec; new words are initialized as in a full run. Counts for
-subsampling and negative sampling are those of the whole corpus.
-"""
+"""Train CBOW word vectors on a prepared corpus: vocabulary, epochs, checkpoints."""
 
 import json
 from contextlib import closing
@@ -19,7 +13,7 @@ import numpy as np
 from greenadapt.config import ResolvedEngine, W2VConfig
 from greenadapt.errors import InputError, MissingError, ResourceError, is_installed, require
 from greenadapt.progress import Progress, stoppable
-from greenadapt.storage.arrays import Array, ArrayFile, Int64Array, Streamed, offsets_of, write_arrays
+from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
 from greenadapt.storage.files import sync_file
 from greenadapt.vectors.engines import Engine, Stream, Weights, aligned_zeros, fast_engine, padded_width
 from greenadapt.vectors.word_vectors import WordVectors
@@ -40,21 +34,20 @@ _INSTALL_GENSIM = "install gensim, which has wheels for Python 3.11 to 3.13"
 _ENGINES = Path(__file__).with_name("engines")
 
 
-def train(  # noqa: PLR0913
+def train(
     corpus: "PreparedCorpus",
     config: W2VConfig,
     work: Path,
     *,
     progress: Progress,
     max_memory: int,
-    earlier: "EarlierVectors | None" = None,
     cluster: "Cluster | None" = None,
 ) -> WordVectors:
     """Train vectors of width ``config.dim`` on ``corpus``; words are ordered by frequency, as in the corpus.
 
-    ``config`` must be resolved: ``dim`` is a number, and ``engine`` is not ``auto`` (``resolve_engine``). ``earlier``
-    vectors, of a part of the corpus, are updated. On a ``cluster`` the fast engine trains on all nodes
-    (``on_cluster``), which must see the corpus and ``work`` under the same paths.
+    ``config`` must be resolved: ``dim`` is a number, and ``engine`` is not ``auto`` (``resolve_engine``). On a
+    ``cluster`` the fast engine trains on all nodes (``on_cluster``), which must see the corpus and ``work`` under the
+    same paths.
 
     ``work`` holds the engine's text (as large as the corpus) during training, and a checkpoint of both tables, from
     which an interrupted run resumes. A checkpoint is saved after an epoch if ``CHECKPOINT_SECONDS`` have passed, and
@@ -73,27 +66,19 @@ def train(  # noqa: PLR0913
     _require_memory(n_words, len(corpus.counts), config.dim, config.engine, max_memory)
     words, counts = list(corpus.words[:n_words]), np.array(corpus.counts[:n_words])
     work.mkdir(parents=True, exist_ok=True)
-    stream, text = Stream(corpus.ids, corpus.lines, counts), corpus.stream_file
-    if earlier is not None:
-        config, text = earlier.update_config(config), work / "text.safetensors"
-        stream = earlier.stream(corpus, counts, config.seed, text)
-    checkpoints = _Checkpoints(work, _identity(words, stream, config, earlier.digest if earlier else ""), progress)
-    state = checkpoints.latest(shape)
-    if state is None:
-        state = _State(initial_weights(n_words, config))
-        if earlier is not None:
-            earlier.copy_rows_into(words, state.weights)
-
+    stream = Stream(corpus.ids, corpus.lines, counts)
+    checkpoints = _Checkpoints(work, _identity(words, stream, config), progress)
+    state = checkpoints.latest(shape) or _State(initial_weights(n_words, config))
     if state.epochs < config.epochs and stream.total:
         if cluster is None:
             engine = open_engine(stream, config, work / "text")
         else:
             from greenadapt.vectors.on_cluster import ClusterEngine
 
-            engine = ClusterEngine(cluster, text, stream, config, progress)
+            engine = ClusterEngine(cluster, corpus.stream_file, stream, config, progress)
         with closing(engine):
             _train_epochs(engine, stream.total, state, config, checkpoints)
-    return WordVectors(words, counts, *state.weights)
+    return WordVectors(words, counts, state.weights.input)
 
 
 def _train_epochs(engine: Engine, words: int, state: "_State", config: W2VConfig, checkpoints: "_Checkpoints") -> None:
@@ -201,13 +186,12 @@ def initial_weights(n_words: int, config: W2VConfig) -> Weights:
     return Weights(rows, aligned_zeros(shape))
 
 
-def _identity(words: list[str], stream: Stream, config: W2VConfig, earlier: str) -> str:
+def _identity(words: list[str], stream: Stream, config: W2VConfig) -> str:
     """Everything that determines the vectors, with a hash of the engines' code; a checkpoint must match it."""
     hashes = {
         "vocabulary": sha256("\n".join(words).encode() + stream.counts.tobytes()).hexdigest(),
         "engines": sha256(b"".join(path.read_bytes() for path in sorted(_ENGINES.glob("*.py")))).hexdigest(),
     }
-    hashes |= {"earlier": earlier} if earlier else {}
     sizes = {"tokens": len(stream.ids), "lines": len(stream.lines) - 1}
     settings = {**asdict(config), "workers": min(config.workers, 2)}
     del settings["sync_words"]  # may change when a run is resumed
@@ -271,48 +255,3 @@ class _Checkpoints:
         for name, table in weights._asdict().items():
             table[:] = file[name]
         return _State(weights, epochs, int(file.metadata.get("part", "0")))
-
-
-OLD_PER_NEW = 1
-"""Words of old text to train on per word of new text."""
-RATE = 0.5
-"""Initial learning rate, as a share of a full run's."""
-
-
-@dataclass(frozen=True, eq=False)
-class EarlierVectors:
-    """Word vectors of an earlier state of a corpus."""
-
-    vectors: WordVectors
-    output: Array
-    """The output table of word2vec, float32, ``(n_words, dim)``."""
-    new_lines: Int64Array
-    """Lines that were added to the corpus since, ascending, ``(n_new,)``."""
-    digest: str
-    """Hash of the vectors."""
-
-    def update_config(self, config: W2VConfig) -> W2VConfig:
-        """``config`` with the initial learning rate of an update."""
-        return replace(config, alpha=max(RATE * config.alpha, config.min_alpha))
-
-    def copy_rows_into(self, words: list[str], weights: Weights) -> None:
-        """Copy the rows of existing words among ``words`` into ``weights``."""
-        rows = np.array([self.vectors.index.get(word, -1) for word in words], np.int64)
-        existing = np.flatnonzero(rows >= 0)
-        weights.input[existing] = self.vectors.matrix[rows[existing]]
-        weights.output[existing] = self.output[rows[existing]]
-
-    def stream(self, corpus: "PreparedCorpus", counts: Int64Array, seed: int, path: Path) -> Stream:
-        """Write the text of an update to ``path``; ``counts`` are counts of the trained words in the whole corpus."""
-        lengths = np.diff(corpus.lines)
-        chosen = np.zeros(corpus.n_lines, bool)
-        chosen[self.new_lines] = True
-        n_new = int(lengths[chosen].sum())
-        share = OLD_PER_NEW * n_new / max(corpus.n_tokens - n_new, 1)
-        chosen |= np.random.default_rng([seed, corpus.n_lines]).random(corpus.n_lines) < share
-        lines = offsets_of(lengths[chosen])
-        texts = (corpus.ids[corpus.lines[line] : corpus.lines[line + 1]] for line in np.flatnonzero(chosen))
-        ids = Streamed((int(lines[-1]),), np.dtype(np.int32), texts)
-        write_arrays(path, {"ids": ids, "lines": lines})
-        text = ArrayFile(path)
-        return Stream(text["ids"], lines, counts, int(np.count_nonzero(text["ids"] < len(counts))))

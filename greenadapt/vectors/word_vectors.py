@@ -5,6 +5,7 @@ import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from traceback import clear_frames
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from greenadapt.storage.outputs import open_file
 
 VECTORS = "vectors.safetensors"
 VOCABULARY = "vocabulary.tsv"
-OUTPUT = "output.safetensors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +33,6 @@ class WordVectors:
     """int64, ``(n_words,)``"""
     matrix: Array
     """float32, ``(n_words, dim)``; may be memory-mapped."""
-    output: Array | None = None
-    """The output table of word2vec, of the same shape, after training; needed to update the vectors."""
 
     def __post_init__(self) -> None:
         if not len(self.words) == len(self.counts) == len(self.matrix):
@@ -51,15 +49,13 @@ class WordVectors:
         return int(self.matrix.shape[1])
 
     def save(self, folder: Path) -> None:
-        """Write ``vectors.safetensors``, ``vocabulary.tsv`` and, for an output table, ``output.safetensors``."""
+        """Write ``vectors.safetensors`` and ``vocabulary.tsv``."""
         write_arrays(folder / VECTORS, {"vectors": self.matrix})
         write_vocabulary(folder / VOCABULARY, self.words, self.counts)
-        if self.output is not None:
-            write_arrays(folder / OUTPUT, {"output": self.output})
 
     @classmethod
     def load(cls, folder: Path) -> "WordVectors":
-        """Read the files of ``save``, without the output table; the matrix is memory-mapped.
+        """Read the files of ``save``; the matrix is memory-mapped.
 
         Raises ``MissingError`` if a file does not exist, ``InputError`` if the files do not match.
         """
@@ -73,11 +69,6 @@ class WordVectors:
         if file.shape("vectors")[0] != len(words):
             raise InputError(f"{folder} has {file.shape('vectors')[0]} vectors and {len(words)} words")
         return cls(words, counts, file["vectors"])
-
-
-def read_output(folder: Path) -> Array | None:
-    """Read the output table of ``WordVectors.save``, memory-mapped; ``None`` if there is none."""
-    return ArrayFile(folder / OUTPUT)["output"] if (folder / OUTPUT).is_file() else None
 
 
 _MAGIC = (793712314).to_bytes(4, "little")
@@ -129,17 +120,18 @@ def _load(path: Path, start: bytes) -> Any:
     options: dict[str, Any] = {"unicode_errors": "replace", "binary": ".bin" in path.suffixes}
     if not options["binary"] and not _HEADER.fullmatch(start):
         options["no_header"] = True
-    try:
-        # Numbers that are not finite are refused afterwards; gensim leaves files open.
-        with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore", category=ResourceWarning):
+    # gensim leaves files open, also in the frames of its errors; numbers that are not finite are refused afterwards.
+    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        try:
             if start.startswith(_MAGIC):
                 return load_facebook_vectors(str(path))
             return KeyedVectors.load_word2vec_format(str(path), **options)
-    except Exception as error:  # the library raises any kind of error
-        raise InputError(
-            f"{path} cannot be read as word vectors ({first_line(error)})",
-            "give word2vec's text, or its binary format named .bin; download or create it again",
-        ) from None
+        except Exception as error:  # the library raises any kind of error
+            clear_frames(error.__traceback__)
+            raise InputError(
+                f"{path} cannot be read as word vectors ({first_line(error)})",
+                "give word2vec's text, or its binary format named .bin; download or create it again",
+            ) from None
 
 
 def write_vectors(vectors: WordVectors, path: Path) -> None:

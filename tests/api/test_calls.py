@@ -352,11 +352,6 @@ def test_wrong_arguments_are_named(settings: dict[str, Any], error: type[Excepti
         greenadapt.adapt("corpus", "minilm", **settings)
 
 
-def test_an_update_needs_a_corpus_with_a_name() -> None:
-    with pytest.raises(UsageError, match="give a file"):
-        greenadapt.adapt(["some text"], "minilm", update=True)
-
-
 @pytest.mark.slow
 def test_errors_are_exceptions_and_warnings_are_pythons(
     tiny_model: TinyModel, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

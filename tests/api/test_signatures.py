@@ -36,7 +36,7 @@ OPTIONS: dict[Callable[..., Any], tuple[tuple[type, ...], set[str], set[str]]] =
     greenadapt.adapt: (
         (W2VConfig, AlignConfig, ExpandConfig, TextOptions, SessionOptions),
         OF_COMMANDS,
-        {"corpus", "model", "preset", "update", "progress"},
+        {"corpus", "model", "preset", "progress"},
     ),
     greenadapt.finetune: (
         TRAINED,

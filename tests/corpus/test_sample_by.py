@@ -54,7 +54,6 @@ def test_a_corpus_and_whole_documents_have_the_same_ones(file: Path, by: SampleB
         [text] = document.lines
         assert tuple(line.strip() for line in text.split("\n") if line.strip()) == lines
         assert text in TEXT.removeprefix("\ufeff")
-    assert (read.sizes() != {}) == (by == "line")  # only lines can be appended
 
 
 def test_a_file_is_not_cut_between_the_lines_of_a_document(tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
 from pathlib import Path
 
-from greenadapt.corpus.splitting import HELDOUT, DocumentLog, without_heldout
+from greenadapt.corpus.splitting import HELDOUT, without_heldout
 from greenadapt.corpus.text import Document
 
 DOCUMENTS = [Document((f"title {i}", f"text {i}")) for i in range(2000)]
 
 
 def test_the_share_is_kept_out_and_written_down(tmp_path: Path) -> None:
-    training = list(without_heldout(DOCUMENTS, 0.1, tmp_path, DocumentLog()))
+    training = list(without_heldout(DOCUMENTS, 0.1, tmp_path))
     lines = (tmp_path / HELDOUT).read_text().splitlines()
     assert len(lines) == 2 * (2000 - len(training))
     assert 150 <= 2000 - len(training) <= 250
@@ -15,10 +15,10 @@ def test_the_share_is_kept_out_and_written_down(tmp_path: Path) -> None:
 
 
 def test_the_choice_is_the_contents_and_not_the_orders(tmp_path: Path) -> None:
-    training = list(without_heldout(DOCUMENTS, 0.1, tmp_path, DocumentLog()))
-    assert set(without_heldout(reversed(DOCUMENTS), 0.1, tmp_path, DocumentLog())) == set(training)
+    training = list(without_heldout(DOCUMENTS, 0.1, tmp_path))
+    assert set(without_heldout(reversed(DOCUMENTS), 0.1, tmp_path)) == set(training)
 
 
 def test_nothing_is_written_where_nothing_is_held_out(tmp_path: Path) -> None:
-    assert list(without_heldout(DOCUMENTS, 0, tmp_path, DocumentLog())) == DOCUMENTS
+    assert list(without_heldout(DOCUMENTS, 0, tmp_path)) == DOCUMENTS
     assert list(tmp_path.iterdir()) == []

@@ -167,7 +167,7 @@ COMPILED = {"backend": "onnx", "quantize": "none", "head": None, "inputs": ["att
         *(("manifest.json", MANIFEST, "format", value) for value in ("1", None, [])),
         *(("manifest.json", MANIFEST, "config", value) for value in (None, [], 5)),
         *(("manifest.json", MANIFEST, "inputs", value) for value in ([], {"text": 5}, {"text": {"path": 5}})),
-        *(("manifest.json", MANIFEST, "facts", value) for value in ({"model": "b"}, {"corpus": 5}, {"updates": {}})),
+        *(("manifest.json", MANIFEST, "facts", value) for value in ({"model": "b"}, {"corpus": 5})),
         *(("manifest.json", MANIFEST, "cost", value) for value in ({"seconds": -1}, {"seconds": 1e300}, [])),
     ],
 )
