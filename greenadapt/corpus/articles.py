@@ -31,6 +31,7 @@ _LEFT_OUT = {
 _INSIDE_A_WORD = {"fn", "tex-math", "inline-graphic", "index-term", "private-char", "rt", "annotation", "def"}
 # A paragraph inside a paragraph (in a list, say) is a line of its own.
 _OWN_LINES = {"list", "def-list", "disp-quote", "boxed-text", "p", "def"}
+_PARAGRAPHS = {"p", "term"}
 # Elements of JATS, its tables, MathML and PubMed that stand apart from the words before and after.
 _APART = {
     "break", "hr", "title", "subtitle", "speech", "speaker", "statement", "verse-group", "verse-line", "attrib",
@@ -146,7 +147,7 @@ def _paragraphs(element: Any) -> Iterator[str]:
     for child in element:
         if _tag(child) in _LEFT_OUT:
             continue
-        if _tag(child) == "p" and (text := _EMPTY_BRACKETS.sub("", _flatten(child))):
+        if _tag(child) in _PARAGRAPHS and (text := _EMPTY_BRACKETS.sub("", _flatten(child))):
             yield text
         yield from _paragraphs(child)
 

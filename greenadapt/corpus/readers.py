@@ -4,6 +4,7 @@ A piece is a file, a release of CORD-19, or a range of lines of a large plain fi
 pieces; documents keep the order of the pieces.
 """
 
+import re
 import shlex
 import unicodedata
 from codecs import BOM_UTF8
@@ -163,6 +164,8 @@ def _count_lines(block: tuple[str, int, int]) -> tuple[int, int]:
 _PMC_MEMBERS = {"xml": "xml", "text": "pmc"}
 _QUOTING = "double quotation marks within a quoted cell, or give JSON lines"
 _BLOCK = 1 << 20
+_PAGE_BREAKS = re.compile("[\v\f\x1c-\x1f\x85]")
+"""White space that BERT's normalizer removes, so that it would fuse the words around it."""
 _IDS = ("id", "document_id", "doc_id", "paper_id")
 _Reader = Callable[[IO[bytes], str, tuple[str, ...], Decoder], Iterator[Document]]
 
@@ -210,7 +213,9 @@ class CorpusReader:
             counts["lines"] += len(document.lines)
             for line in document.lines:
                 self._decoder.check_words(line, document.name)
-            lines = (self._decoder.without_surrogates(line, document.name) for line in document.lines)
+            lines = (
+                self._decoder.without_surrogates(_PAGE_BREAKS.sub(" ", line), document.name) for line in document.lines
+            )
             yield replace(document, lines=tuple(lines))
         if pieces is None:
             self.require_text()

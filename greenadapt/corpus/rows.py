@@ -108,6 +108,7 @@ class TableRow(NamedTuple):
     cells: list[str]
 
 
+_EXCEL_SEPARATOR = re.compile(r"sep=([,;\t|])")
 _DEFAULT = TableFormat()
 _SAMPLE = 1 << 20
 """Characters from the first quotation mark on that decide whether a TSV file quotes."""
@@ -118,7 +119,8 @@ def table_rows(
 ) -> tuple[list[str], Iterator[TableRow]]:
     """The names of the columns of a table, and its rows, with a cell for each; blank lines are skipped.
 
-    In CSV quotation marks enclose cells (RFC 4180), and where the first line has no comma, it tells the separator. In
+    In CSV quotation marks enclose cells (RFC 4180), and where the first line has no comma, it tells the separator, as
+    does Excel's line ``sep=;`` before it. A cell ``NaN`` or ``nan``, which pandas writes for no value, is empty. In
     TSV they are text (IANA), unless in the first megabyte from the first quotation mark on each that begins a cell is
     closed at the end of one, and no cell holds lines that are rows themselves. No names if the file is empty. Raises
     ``InputError`` with its line for quotation marks that later contradict this or are not closed, for a row of another
@@ -128,9 +130,7 @@ def table_rows(
     numbered = next(((number, line) for number, line in lines if line.strip(" \r\n")), None)
     if numbered is None:
         return list(form.columns), iter(())
-    if separator == ",":
-        unquoted = re.sub(r'"[^"]*"?', "", numbered[1])
-        separator = next((character for character in ",;\t|" if character in unquoted), ",")
+    separator, numbered = _separator(separator, numbered, lines, path, has_header=not form.columns)
     lines = chain([numbered], lines)
     if form.quotes is None and separator == "\t":
         rows = _tsv_rows(lines, path, len(form.columns), decoder, hint)
@@ -148,12 +148,34 @@ def table_rows(
     def whole_rows() -> Iterator[TableRow]:
         for row in rows:
             if len(row.cells) == len(names):
-                yield row
+                is_missing = "NaN" in row.cells or "nan" in row.cells
+                yield row if not is_missing else row._replace(cells=[_without_nan(cell) for cell in row.cells])
             elif any(map(str.strip, row.cells)):
                 columns = counted(len(row.cells), "column")
                 decoder.skip(row.line, InputError(f"{path}:{row.line} has {columns}, {needed}", how))
 
     return names, whole_rows()
+
+
+def _separator(
+    separator: str, first: tuple[int, str], lines: Lines, path: str, *, has_header: bool
+) -> tuple[str, tuple[int, str]]:
+    """The separator of a table, and its first line, which Excel's line ``sep=;`` is not."""
+    number, line = first
+    if separator == ",":
+        if named := _EXCEL_SEPARATOR.fullmatch(line.rstrip("\r\n")):
+            return named[1], next(((n, text) for n, text in lines if text.strip(" \r\n")), (number + 1, ""))
+        unquoted = re.sub(r'"[^"]*"?', "", line)
+        return next((character for character in ",;\t|" if character in unquoted), ","), first
+    if has_header and "\t" not in line and (other := re.search("[,;|]", line)):
+        raise InputError(
+            f"{path}, line {number}: the header has no tab, but {other[0]!r}", "name the file .csv, or correct it"
+        )
+    return separator, first
+
+
+def _without_nan(cell: str) -> str:
+    return "" if cell in ("NaN", "nan") else cell
 
 
 def _tsv_rows(lines: Lines, path: str, n_cells: int, decoder: Decoder, hint: str) -> Iterator[TableRow]:

@@ -159,6 +159,7 @@ _MAX_PROBABILITIES = 100
 """The number of classes in the ``probabilities`` of a prediction."""
 
 _FIELD = "choose one with --text-field, or two for pairs by giving it twice"
+_WITH_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _UPCAST = re.compile(r"(-?[0-9]+)\.0*")
 """A whole number as pandas writes it once a column has had a missing value."""
@@ -290,6 +291,8 @@ class ClassificationTask:
         """
         if not examples:
             raise InputError("there are no training examples", "give a file with labelled texts")
+        if self.label_kind == "auto":
+            _refuse_decimal_commas(examples)
         task = replace(self, label_kind=_kind(examples)) if self.label_kind == "auto" else self
         if task._is_regression:
             numbers = {task._number(text) for text in examples}
@@ -409,11 +412,11 @@ class ClassificationTask:
         if isinstance(label, bool):
             return str(label).lower()
         is_finite = not isinstance(label, float) or math.isfinite(label)  # JSON's 1e400 is infinite
-        if not isinstance(label, str | int | float) or label == "" or not is_finite:
+        if not isinstance(label, str | int | float) or not str(label).strip() or not is_finite:
             kind = json_kind(label) if is_finite else f"{json.dumps(label)}, not a finite number"
-            kind = "empty" if label == "" else kind
+            kind = "empty" if isinstance(label, str) else kind
             raise InputError(f"{where}: label field {self.label_field} is {kind}", "give each text one label")
-        return label
+        return label.strip() if isinstance(label, str) else label
 
     def _class(self, text: Text) -> str:
         if text.label is None:
@@ -464,6 +467,17 @@ def _kind(examples: Sequence[Text]) -> LabelKind:
     names = set(map(_without_fraction, labels))
     is_few = names == labels or len(names) <= _MOST_LEVELS
     return "classes" if is_few and all(map(_INTEGER.fullmatch, names)) else "numbers"
+
+
+def _refuse_decimal_commas(examples: Sequence[Text]) -> None:
+    """Raise ``InputError`` if all labels are numbers, some of them with a decimal comma, such as ``2,5``."""
+    labels = dict.fromkeys(str(text.label) for text in examples)
+    names = [label for label in labels if records.as_number(label) is None]
+    if names and all(map(_WITH_COMMA.fullmatch, names)):
+        raise InputError(
+            f"labels are numbers, and {names[0]} has a comma",
+            f"write {names[0].replace(',', '.')}, or give --labels classes",
+        )
 
 
 def _check_several(values: Collection[str | float], n_examples: int) -> None:

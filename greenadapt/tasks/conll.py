@@ -249,6 +249,8 @@ _NAME_COLUMNS = "name the columns, such as --columns _,word,tag"
 _ONE_LINE = "a line is a word, a tab or spaces (no commas), and a tag; empty lines separate sentences"
 _TAG_FIELDS, _WORD_FIELDS = ("tags", "ner_tags"), ("tokens", "words")
 _SPAN_FIELDS = ("entities", "spans", "labels", "label")
+_WORD_NAMES, _TAG_NAMES = {"word", "words", "token", "tokens"}, {"tag", "tags", "label", "labels", "ner", "ner_tags"}
+_OTHER_NAMES = {"", "_", "#", "id", "sentence", "sentence_id", "pos", "lemma", "chunk"}
 _BLANKS = " \t\r\n"
 """White space that is stripped from the end of a line; other white space may end a word."""
 _MARKER = re.compile(r"###MEDLINE:\d+|# id \S+ domain=\S+")
@@ -375,13 +377,18 @@ def conll_sentences(
     known of it; and which columns are read.
 
     Empty lines and ``-DOCSTART-`` separate sentences. Lines with # before a sentence that cannot be a word of it are
-    comments. ``columns`` are the names of the columns, among them ``word`` and perhaps ``tag``; without them the word
-    is the first column, or the second where the first counts the words of each sentence. Raises ``InputError`` with
-    the line of an empty word or of another number of columns, and for CoNLL-2012.
+    comments, and a first line with names of columns is none. ``columns`` are the names of the columns, among them
+    ``word`` and perhaps ``tag``; without them the word is the first column, or the second where the first counts the
+    words of each sentence. Raises ``InputError`` with the line of an empty word or of another number of columns, and
+    for CoNLL-2012.
     """
     layout = Layout.named(columns) if columns else None
     held: list[list[ConllRow]] = []
+    is_first = True
     for block in chain(_blocks(lines), [[]]):
+        if is_first and block and _has_names(block[0]):
+            del block[0]
+        is_first = False
         if block and not columns and block[0].columns[:2] == ["#begin", "document"]:
             raise InputError(
                 f"{path}, line {block[0].line}: this is CoNLL-2012 (OntoNotes), whose entities are in brackets",
@@ -392,6 +399,12 @@ def conll_sentences(
         if layout is not None:
             yield from ((layout, words) for rows in held if (words := layout.words(rows, path)))
             held = []
+
+
+def _has_names(row: ConllRow) -> bool:
+    """Whether a row has the names of the columns, of the words and of the tags among them."""
+    names = {column.strip().lower() for column in row.columns}
+    return bool(names & _WORD_NAMES and names & _TAG_NAMES) and names <= _WORD_NAMES | _TAG_NAMES | _OTHER_NAMES
 
 
 def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[list[ConllRow]]:
@@ -450,7 +463,9 @@ def _tag_column(layout: Layout, rows: Sequence[ConllRow], path: str) -> int:
         return 2  # GermEval: the outer entities
     if layout.begin is not None and layout.n == 10 and not tagged:
         if not any(_MISC.search(row.columns[9]) for row in rows):
-            raise InputError(f"{path} seems to be CoNLL-U, without tags in column 10, such as NER=B-PER", _NAME_COLUMNS)
+            raise InputError(
+                f"{path} seems to be CoNLL-U, without tags in column 10, such as NER=B-PER", "give a file with entities"
+            )
         return last
     if len(tagged) > 1 and last not in tagged and all(row.columns[last] != "O" for row in rows):
         numbers = " and ".join(str(i + 1) for i in tagged)
@@ -513,10 +528,10 @@ def tagged_record(
         if (spans := _spans(record, where)) is not None:
             sentence = split_text(Decoder().without_surrogates(record["text"], where), split)
             return Sentence(sentence.words, _tags_of(spans, sentence, where, counts))
-    words = tokens_of(record, where)
+    words = () if field is None else tokens_of(record, where)
     if field is None:
         raise InputError(
-            f"{where} has no tags",
+            f"{where} has no tags, and no entities",
             'give an object such as {"tokens": ["a", "rash"], "tags": ["O", "B-X"]} or '
             '{"text": "a rash", "label": [[2, 6, "X"]]}',
         )
@@ -576,11 +591,18 @@ def _span(item: Any, where: str) -> _Span:
         start, end, kind = item if isinstance(item, list) and len(item) == 3 else (None, None, None)
         text = None
     [kind] = kind if isinstance(kind, list) and len(kind) == 1 else [kind]
-    if type(start) is not int or type(end) is not int or not isinstance(kind, str) or not kind:
+    start, end = _as_offset(start), _as_offset(end)
+    if start is None or end is None or not isinstance(kind, str) or not kind:
         raise InputError(
             f"{where} has no start, end and type", 'give [0, 4, "X"] or {"start": 0, "end": 4, "type": "X"}'
         )
     return _Span(start, end, kind, text if isinstance(text, str) else None)
+
+
+def _as_offset(value: Any) -> int | None:
+    """A whole number, also as ``6.0`` or ``"6"``, as programs for tables write it."""
+    is_number = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return int(float(value)) if is_number and re.fullmatch(r"-?\d{1,15}(\.0*)?", str(value)) else None
 
 
 def _tags_of(spans: Sequence[_Span], sentence: Sentence, where: str, counts: Counter[str]) -> tuple[str, ...]:
@@ -628,6 +650,8 @@ def _placed(words: Sequence[str], text: str, where: str) -> Sentence:
 def tokens_of(record: Json, where: str) -> tuple[str, ...]:
     """The strings of ``tokens`` or ``words``; raises ``InputError`` with ``where`` for anything else."""
     tokens = next((record[name] for name in _WORD_FIELDS if name in record), None)
+    if isinstance(tokens, list):  # those of Prodigy are objects
+        tokens = [token.get("text") if isinstance(token, dict) else token for token in tokens]
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         problem = "has no tokens" if tokens is None else "has tokens that are not a list of strings"
         raise InputError(f"{where} {problem}", 'give an object such as {"tokens": ["a", "rash"]}')

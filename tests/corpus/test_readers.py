@@ -505,7 +505,7 @@ XREF = '<xref ref-type="{}" rid="x">{}</xref>'.format
         ("as<disp-formula><label>(1)</label><mml:math><mml:mi>E</mml:mi></mml:math></disp-formula>shows", "as shows"),
         ("he said<disp-quote><p>Quoted.</p></disp-quote>again", "he said again / Quoted."),
         ("two<list><list-item><p>One.</p></list-item><list-item><p>Two.</p></list-item></list>items", "two items / One. / Two."),
-        ("a<def-list><def-item><term>T</term><def><p>Meaning.</p></def></def-item></def-list>b", "a b / Meaning."),
+        ("a<def-list><def-item><term>T</term><def><p>Meaning.</p></def></def-item></def-list>b", "a b / T / Meaning."),
         ("a<boxed-text><caption><title>Box</title></caption><p>Boxed.</p></boxed-text>b", "a b / Boxed."),
         ("a<verse-group><verse-line>One line</verse-line><verse-line>and two</verse-line></verse-group>b", "a One line and two b"),
         ("a<speech><speaker>Ann</speaker><p>Words.</p></speech>b", "a Ann b / Words."),
@@ -849,3 +849,25 @@ def test_what_cannot_be_cut_is_one_piece_and_small_files_are_a_part(
     names = [[(Path(piece.path).stem, piece.span is not None) for piece in part] for part in parts]
     small = [("b", False), ("c", False), ("d", False)]
     assert names == [[("a", False)], small, *[[("e", True)]] * 3]
+
+
+def test_page_breaks_separate_words(tmp_path: Path) -> None:
+    """BERT's normalizer removes them."""
+    assert lines(write(tmp_path / "a.txt", "one\ftwo\x85three\x0bfour\n")) == [("one two three four",)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("a.csv", "sep=;\nid;text\n1;alpha, beta\n", "alpha, beta"),
+        ("a.csv", "id,text\n1,NaN\n2,alpha\n3,nan\n", "alpha"),
+        ("a.tsv", "id\ttext\n1\tNaN\n2\talpha, beta\n", "alpha, beta"),
+    ],
+)
+def test_tables_of_excel_and_pandas(tmp_path: Path, name: str, content: str, text: str) -> None:
+    assert lines(write(tmp_path / name, content)) == [(text,)]
+
+
+def test_commas_in_the_header_of_a_tsv_are_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.tsv, line 1: the header has no tab, but ',': name the file \.csv"):
+        lines(write(tmp_path / "a.tsv", "id,text\n1,alpha\n"))

@@ -257,6 +257,26 @@ def test_classes_or_numbers(labels: list[str | float], kind: str, main: str) -> 
     assert fitted(*labels, label_kind=kind).main == main
 
 
+def test_white_space_around_a_label_is_no_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\na, pos\nb,neg \nc,pos\n")
+    task = task_of()
+    assert task.fit(task.read(str(tmp_path / "a.csv"), Notes()), Notes()).labels == ("neg", "pos")
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("NaN 1.0 0.0", r"a\.csv:2: label field label is empty"),
+        ('2.5 3 "2,5"', "labels are numbers, and 2,5 has a comma: write 2.5, or give --labels classes"),
+    ],
+)
+def test_labels_that_are_neither_classes_nor_numbers(tmp_path: Path, labels: str, message: str) -> None:
+    (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"a,{label}\n" for label in labels.split()))
+    task = task_of()
+    with pytest.raises(InputError, match=message):
+        task.fit(task.read(str(tmp_path / "a.csv"), Notes()), Notes())
+
+
 @pytest.mark.parametrize("upcast", ["train", "test", "both"])
 def test_what_pandas_makes_of_classes_is_the_same_classes(upcast: str, tmp_path: Path) -> None:
     """A missing value makes a column of integers one of floats, also once its row is dropped; ``to_csv`` writes 1.0."""

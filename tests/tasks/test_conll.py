@@ -108,6 +108,7 @@ DIALECTS = {
     "wnut-17": (dialect("{1}\t{2}").replace("\n\n", "\n\t\n"), None),
     "mtl-bioinformatics": (dialect("{1}\t{2}", tags="B-Disease E-Disease O O O O"), None),
     "i2b2": (dialect("{1}\t0\t7\t{2}", at="-DOCSTART- (12)\tO\n\n"), (1, 4)),
+    "with-a-header": (dialect("{1}\tNN\t{2}", at="Word\tPOS\tTag\n"), (1, 3)),
     "bc5cdr": (dialect("{1}\t{2}\tD001260", at="-DOCSTART- 227508\n\n"), (1, 2)),
 }
 
@@ -179,6 +180,7 @@ SPAN = {"start": 0, "end": 21}
             "relations": [],
             "Comments": [],
         },
+        {"label": [[0.0, "21", "Disease"]]},
         {"spans": [{**SPAN, "label": "Disease", "token_start": 0}], "tokens": [{"text": "Ataxia"}], "answer": "accept"},
         {"label": [{**SPAN, "text": "Ataxia telangiectasia", "labels": ["Disease"]}]},
         {"entities": [{**SPAN, "type": "Disease", "score": 0.9, "first": 0, "last": 1}]},
@@ -270,7 +272,7 @@ def test_records(field: str) -> None:
         ({"tags": ["O"]}, "here has no tokens"),
         ({"tokens": "a b", "tags": ["O", "O"]}, "here has tokens that are not a list of strings"),
         ({"tokens": ["a", 2], "tags": ["O", "O"]}, "here has tokens that are not a list of strings"),
-        ({"text": "a rash", "label": "X"}, "here has no tokens"),
+        ({"text": "a rash", "label": "X"}, "here has no tags, and no entities"),
         ({"text": "a rash", "label": [[0, 1, 3]]}, "here, entity 1 has no start, end and type"),
         ({"text": "a rash", "label": [[0, 7, "X"]]}, "entity 1 (X, 0 to 7) is not in the text, which has 6 characters"),
         ({"text": "a rash", "label": [[1, 2, "X"]]}, "entity 1 (X, 1 to 2) has no word"),
