@@ -1,13 +1,13 @@
 """Questions put to a collection: which paragraphs are found among many others, and what is answered from them.
 
     python benchmarks/collection.py --data covid-qa.json --others biomedical.txt.gz software.txt.gz --work DIR \\
-        [--n 100000] [--models minilm ADAPTED] [--vectors] [--reader QA_MODEL --test test.json --questions 100]
+        [--n 100000] [--models minilm ADAPTED] [--reader QA_MODEL --test test.json --questions 100]
 
 The papers of a SQuAD file are indexed with ``--n`` other paragraphs, lines of ``--others``, and every question is
-searched by BM25, over plain words and over those of each of ``--models``; with ``--vectors`` also by the vectors of
-each model, and by both together. A question counts as found if a paragraph has the answer, or a part of it, at its
-place in the right paper; those whose answer is not in their paper as it stands are left out. The cost of each index is
-printed beside that of tantivy alone, which gets the names and texts of the same paragraphs.
+searched by BM25, over plain words and over those of each of ``--models``. A question counts as found if a paragraph has
+the answer, or a part of it, at its place in the right paper; those whose answer is not in their paper as it stands are
+left out. The cost of each index is printed beside that of tantivy alone, which gets the names and texts of the same
+paragraphs.
 
 With ``--reader`` so many questions of ``--test``, which the reader must not have seen, are answered from the best
 paragraphs, found by BM25 over the words of the last model, and from the whole of their own paper, which is more than a
@@ -33,7 +33,7 @@ from records import Records, resumable
 from tables import aligned, with_interval
 
 from greenadapt.checkpoints.provenance import adapted_input, starting_model
-from greenadapt.config import IndexConfig, ReadingOptions, RetrievalConfig, SearchBy
+from greenadapt.config import IndexConfig, ReadingOptions, RetrievalConfig
 from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.inference.qa.lookups import read_journal
@@ -66,10 +66,7 @@ def main() -> None:
         if question.answers and question.answers[0].start >= 0
     ]
     indexes = {model or "plain": indexed(options, records, documents, model) for model in [None, *options.models]}
-    rows: dict[str, Json] = {}
-    for name, folder in indexes.items():
-        ways: tuple[SearchBy, ...] = ("bm25", "dense", "hybrid") if any((folder / "vectors").iterdir()) else ("bm25",)
-        rows |= {f"{name}, {by}": searched(records, folder, by, questions, numbers) for by in ways}
+    rows = {name: searched(records, folder, questions, numbers) for name, folder in indexes.items()}
     print(f"{len(questions):,} questions, {n_others:,} other paragraphs\n")
     print_searches(rows, [numbers[question.context] for question in questions])
     costs = {name: records.by_key[folder.name] for name, folder in indexes.items()}
@@ -108,23 +105,20 @@ def _other_documents(file: Path) -> Iterator[Json]:
 
 def indexed(options: argparse.Namespace, records: Records, documents: Path, model: str | None) -> Path:
     """Index the documents from the beginning in a process of its own, so that its seconds cover all work."""
-    has_vectors = bool(model and options.vectors)
-    settings = {"documents": documents.name, "model": _digest(model), "vectors": has_vectors}
+    settings = {"documents": documents.name, "model": _digest(model)}
     folder: Path = options.work / f"index-{hash_json(settings)[:12]}"
     if folder.name not in records.by_key:
         command = [sys.executable, "-m", "greenadapt", "index", "--documents", str(documents), "--force"]
         command += ["-o", str(folder), "--json", *(["--model", model] if model else [])]
-        command += ["--vectors"] if has_vectors else []
         begin, cpu = time.perf_counter(), children_cpu()
         row = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
         wall = time.perf_counter() - begin
-        n_bytes = {part: _bytes(folder / part) for part in ("words", "vectors")}
         cpu = children_cpu() - cpu
         figures = {
             "paragraphs": row["counts"]["paragraphs"],
             "cpu": cpu,
             "memory": row["peak_memory_bytes"],
-            "bytes": n_bytes,
+            "bytes": _bytes(folder / "words"),
         }
         records.add({"key": folder.name, "asked": settings, "seconds": wall, **figures})
     return folder
@@ -160,7 +154,7 @@ def indexed_by_tantivy(options: argparse.Namespace, records: Records, documents:
             writer.commit()
             writer.wait_merging_threads()
             seconds = {"seconds": time.perf_counter() - begin, "cpu": time.process_time() - cpu}
-            n_bytes = {"words": _bytes(Path(folder)), "vectors": 0}
+            n_bytes = _bytes(Path(folder))
         records.add({"key": key, "paragraphs": len(texts), **seconds, "memory": 0, "bytes": n_bytes})
     return records.by_key[key]
 
@@ -174,18 +168,16 @@ def _bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def searched(
-    records: Records, folder: Path, by: SearchBy, questions: Sequence[Question], numbers: dict[str, str]
-) -> Json:
+def searched(records: Records, folder: Path, questions: Sequence[Question], numbers: dict[str, str]) -> Json:
     """The rank of each question's gold paragraph, and the seconds of a search."""
-    key = f"{folder.name}, {by}"
+    key = f"{folder.name}, search"
     if key not in records.by_key:
         index = Index(folder)
-        index.search("to open all that a search needs", by=by)
+        index.search("to open all that a search needs")
         ranks: list[int | None] = []
         begin = time.perf_counter(), time.process_time()
         for question in questions:
-            hits = index.search(question.question, DEEP, by)
+            hits = index.search(question.question, DEEP)
             answer, paper = question.answers[0], numbers[question.context]
             end = answer.start + len(answer.text)
             right = (hit.document == paper and hit.start < end and answer.start < hit.end for hit in hits)
@@ -214,10 +206,9 @@ def print_searches(rows: Mapping[str, Json], papers_of_questions: Sequence[str])
 
 def print_indexes(rows: Mapping[str, Json]) -> None:
     """Print the size and the cost of each index."""
-    table = [["index", "paragraphs", "seconds", "CPU s", "peak MB", "MB of words", "MB of vectors"]]
+    table = [["index", "paragraphs", "seconds", "CPU s", "peak MB", "MB on disk"]]
     for name, row in rows.items():
-        sizes = [row["memory"], row["bytes"]["words"], row["bytes"]["vectors"]]
-        cells = [f"{size / 1e6:.0f}" for size in sizes]
+        cells = [f"{size / 1e6:.0f}" for size in (row["memory"], row["bytes"])]
         table.append([name, f"{row['paragraphs']:,}", f"{row['seconds']:.0f}", f"{row['cpu']:.1f}", *cells])
     print(aligned(table))
 
@@ -238,15 +229,14 @@ def _beside(ours: Array, theirs: Array) -> str:
 
 
 def print_answers(options: argparse.Namespace, records: Records, index: Path, documents: Path) -> None:
-    """EM and F1 of the answers in the best paragraphs, for each weight of the search, in the own papers, and in all."""
+    """EM and F1 of the answers in the best paragraphs, in the own papers, and in all."""
     test = options.work / f"test-{options.questions}.json"
     write_squad(test, drawn(papers(options.test), options.questions, 0))
     questions = read_questions(str(test), Silent())
     ways: dict[str, tuple[InquirySources, RetrievalConfig]] = {}
     for n in options.passages:
-        for weight in options.weights:
-            retrieval = RetrievalConfig(passages=n, search_weight=weight)
-            ways[f"{n} paragraphs, weight {weight:g}"] = InquirySources(data=str(test), index=str(index)), retrieval
+        sources = InquirySources(data=str(test), index=str(index))
+        ways[f"{n} paragraphs"] = sources, RetrievalConfig(passages=n)
     ways["the own paper"] = InquirySources(data=str(test)), RetrievalConfig()
     if options.all_papers:
         alone = papers_alone(options, documents), questions_alone(test, questions)
@@ -332,14 +322,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True, help="where all of it is kept")
     parser.add_argument("--models", nargs="+", default=["minilm"], help="encoders, such as a base and an adapted one")
     parser.add_argument("--n", type=int, default=100_000, help="other paragraphs, as many of each file")
-    parser.add_argument("--vectors", action="store_true", help="also search by vectors, which takes long")
     parser.add_argument("--reader", help="a QA model")
     parser.add_argument("--test", type=Path, help="questions that it has not seen [default: --data]")
     parser.add_argument("--questions", type=int, default=100, help="how many of them are answered")
     parser.add_argument("--passages", type=int, nargs="+", default=[10], help="paragraphs that are read")
     parser.add_argument("--margin", type=float, help="read both tokenizations only where the expanded one is less sure")
     parser.add_argument("--all-papers", action="store_true", help="also look in all papers, which takes long")
-    parser.add_argument("--weights", type=float, nargs="+", default=[0.0, 3.0], help="of the search's score")
     options = parser.parse_args()
     options.test = options.test or options.data
     options.work.mkdir(parents=True, exist_ok=True)

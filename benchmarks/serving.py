@@ -34,7 +34,7 @@ from machine import machine_line
 from plain_loop import Plain, PlainSetting, quiet
 from tables import aligned, with_interval
 
-from greenadapt.config import Backend, CompileConfig, Pool, QaConfig, Quantize, ReadingOptions, RetrievalConfig
+from greenadapt.config import Backend, CompileConfig, Pool, QaConfig, Quantize, ReadingOptions
 from greenadapt.inference.models import MARGIN, OpenedModel, stream_with_margin
 from greenadapt.inference.qa.inquiry import OwnPassages, on_contexts
 from greenadapt.inference.qa.lookups import QaModel, answers
@@ -150,7 +150,7 @@ def on_passages(opened: OpenedModel, words: Words, n: int, questions: Sequence[Q
     """Answers from the ``n`` best paragraphs of each question's context, as ``greenadapt qa`` finds them."""
     task: Any = opened.task
     reader = QaModel(opened, task, {"": opened.settings.pool})
-    passages_of = OwnPassages(words, n, RetrievalConfig.search_weight)
+    passages_of = OwnPassages(words, n)
     return [pair[0] for pair in answers(reader, on_contexts(questions, passages_of), QaConfig())]
 
 

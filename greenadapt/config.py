@@ -36,7 +36,6 @@ GateInit = Literal["zero", "normal"]
 ResolvedEngine = Literal["fast", "gensim"]
 EngineName = Literal["auto", ResolvedEngine]
 Gradient = Literal["word2vec", "corrected"]
-SearchBy = Literal["bm25", "dense", "hybrid"]
 SampleBy = Literal["line", "paragraph", "document"]
 Sampling = Literal["round-robin", "proportional", "square-root", "anneal"]
 
@@ -908,19 +907,12 @@ class QaConfig(Checked):
 class IndexConfig(Checked):
     """How documents are indexed; an index keeps its settings."""
 
-    vectors: Annotated[
-        bool,
-        basic(
-            "Also store a vector of each paragraph by --model, for --by dense and hybrid; takes much longer.",
-            "--vectors",
-        ),
-    ] = False
     paragraph_chars: Annotated[Annotated[int, Ge(100)], Option("Longest paragraph, in characters.")] = 1000
 
 
 @dataclass(frozen=True)
 class RetrievalConfig(Checked):
-    """In which paragraphs of an index, or of its context, a question is answered, and how search scores count."""
+    """In which paragraphs of an index, or of its context, a question is answered."""
 
     passages: Annotated[
         Count | None,
@@ -930,21 +922,6 @@ class RetrievalConfig(Checked):
             unset="10 of an index, all of a text",
         ),
     ] = None
-    by: Annotated[
-        SearchBy,
-        Option(
-            "Find paragraphs by their words, by vectors (of an index with --vectors), or by both.",
-            panel=Panel.SEARCH,
-            needs="--index",
-        ),
-    ] = "bm25"
-    search_weight: Annotated[
-        NotNegative,
-        advanced(
-            "Subtracted from the logits of answers in a paragraph with search score 0; nothing is subtracted in the "
-            "best paragraph of the index or of the text."
-        ),
-    ] = 5.0
 
     @property
     def n_passages(self) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from greenadapt.api.arguments import Data, plain_record, rows_of, shown_progress, single_labelled_source
 from greenadapt.api.models import ModelFolder
-from greenadapt.config import Backend, Count, Pool, Precision, QaConfig, Quantize, ReadingOptions, RetrievalConfig
+from greenadapt.config import Backend, Count, Pool, Precision, QaConfig, Quantize, ReadingOptions
 from greenadapt.errors import UsageError, rounded
 from greenadapt.fields import checked_call, explicit_arguments
 from greenadapt.progress import Progress
@@ -193,7 +193,7 @@ class TaskModel(ModelFolder):
             >>> qa.answer("Which dose was given?", "Patients received 20 mg daily.")["answer"]
             '20 mg'
         """
-        config, retrieval = QaConfig(top=top), RetrievalConfig(passages=passages)
+        config = QaConfig(top=top)
         is_single = isinstance(question, str) and isinstance(context, str)
         records = enumerate(_questions(question, context))
         [name] = self._only_task("answer")
@@ -202,7 +202,7 @@ class TaskModel(ModelFolder):
         from greenadapt.inference.qa.inquiry import OwnPassages, on_contexts
         from greenadapt.inference.qa.lookups import QaModel, answers
 
-        finder = None if passages is None else OwnPassages(self._words, passages, retrieval.search_weight)
+        finder = None if passages is None else OwnPassages(self._words, passages)
         [model] = self._predictor.members
         task: Any = model.task
         questions = [replace(task.example(record, f"item {number}"), id=str(number)) for number, record in records]

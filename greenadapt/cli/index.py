@@ -18,8 +18,8 @@ Model = Annotated[
     str | None,
     basic(
         "--model -m",
-        "An encoder, adapted or not: its tokenizer splits text into words, and it makes the vectors [default: "
-        "words are runs of letters and digits].",
+        "An encoder, adapted or not, whose tokenizer splits text into words, as languages without spaces need "
+        "[default: words are runs of letters and digits].",
     ),
 ]
 Update = Annotated[
@@ -30,7 +30,7 @@ Update = Annotated[
 @app.command(
     epilog=examples(
         "index --documents papers/ --sample-by document -o papers.index",
-        "index --documents papers/ -m adapted --vectors -o papers.index",
+        "index --documents papers/ -m adapted -o papers.index",
     )
 )
 def index(

@@ -60,7 +60,7 @@ class Endpoints:
         self._search: Batcher[tuple[str, int], list[Passage]] | None = None
         if index is not None:
             self._search = Batcher(
-                lambda items: [index.search(question, n, retrieval.by) for question, n in items], lambda _: 1, limit
+                lambda items: [index.search(question, n) for question, n in items], lambda _: 1, limit
             )
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ class Endpoints:
             if (n := request.passages or default) is not None:
                 self._check_passages(sum(min(n, most_paragraphs(text)) for text in texts))
                 try:
-                    passages_of_text = OwnPassages(model.words, n, self._retrieval.search_weight)
+                    passages_of_text = OwnPassages(model.words, n)
                 except MissingError:
                     raise HTTPException(422, "this server cannot search in texts: leave out passages") from None
                 results = await self._texts.results([(passages_of_text, whole) for whole in questions])
@@ -150,7 +150,7 @@ class Endpoints:
         n = request.passages or self._retrieval.n_passages
         self._check_passages(n)
         [passages] = await self._search.results([(request.question, n)])
-        questions = list(on_passages(question, passages, self._retrieval.search_weight))
+        questions = list(on_passages(question, passages))
         return questions, [(number, 0) for number in range(len(questions))], passages
 
     def _check_passages(self, n: int) -> None:

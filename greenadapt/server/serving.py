@@ -83,8 +83,6 @@ class Application:
         config, retrieval, metrics = self.request.config, self.request.retrieval, Metrics()
         models = [ServedModel.open(source, self.request.reading) for source in self.models]
         index = None if self.request.index is None else Index(self.request.index)
-        if index is not None and retrieval.by != "bm25":
-            index.search("", 1, retrieval.by)  # opens the model of its vectors
         app = make_app(Endpoints(models, config, metrics, index, retrieval), metrics, config.max_texts)
         keeps = config.workers == 1
         return Guard(app, metrics, config.max_seconds, config.max_body, _hosts(config), read_token(), keeps)

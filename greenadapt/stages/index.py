@@ -10,7 +10,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import IndexConfig, SampleBy
 from greenadapt.corpus.opening import input_name, is_read_once, path_sha256, refuse_twice, require_names
 from greenadapt.cost import Meter
-from greenadapt.errors import ConflictError, MissingError, UsageError, require_torch
+from greenadapt.errors import ConflictError, MissingError, UsageError
 from greenadapt.inference.search.index import Builder, Index
 from greenadapt.inference.search.store import FolderStore, IndexFacts, IndexModel, IndexSettings
 from greenadapt.stages.session import Session
@@ -26,7 +26,7 @@ class IndexRequest:
     documents: tuple[str, ...]
     """Files, folders or archives in any corpus format."""
     model: str | None = None
-    """Its tokenizer splits text into words; with ``config.vectors`` the index has its vectors of the paragraphs."""
+    """Its tokenizer splits text into words; ``None``: words are runs of letters and digits."""
     config: IndexConfig = field(default_factory=IndexConfig)
     format: str | None = None
     fields: tuple[str, ...] = ("text",)
@@ -36,8 +36,6 @@ class IndexRequest:
     """Whether ``documents`` may differ from those that the index was made from."""
 
     def __post_init__(self) -> None:
-        if self.config.vectors and self.model is None:
-            raise UsageError("--vectors, but no model that makes them", "give one with --model")
         for path in self.documents:
             if is_read_once(path):
                 raise UsageError(f"{input_name(path)} is read once, an index reads it again", "name a file")
@@ -52,7 +50,7 @@ class IndexRequest:
         settings = IndexSettings(
             **asdict(self.config), format=self.format, fields=self.fields, sample_by=self.sample_by or "line"
         )
-        facts = IndexFacts(names, settings, normal_form="NFC")
+        facts = IndexFacts(names, settings)
         if self.model is None:
             return facts
         model = find_model(self.model)
@@ -69,8 +67,6 @@ def index(session: Session, request: IndexRequest) -> Json:
     ``ConflictError`` if the folder is not an index, or is an index of other settings or, without ``update``, of other
     documents, and ``UsageError`` if the folder overlaps a document or the model.
     """
-    if request.config.vectors:
-        require_torch("vectors of paragraphs")
     assert session.out is not None
     out = real_folder(session.out)
     model_path = {} if request.model is None else {"model": request.model}

@@ -32,7 +32,7 @@ _EXTRAS = {
     "hub": (("datasets",), "data sets of the hub"),
     "sentence": (("sentence-transformers",), "to_sentence_transformers"),
     "sentencepiece": (("sentencepiece", "protobuf"), "models with a SentencePiece file and no tokenizer.json"),
-    "search": (("tantivy", "usearch"), "index, search and qa --index"),
+    "search": (("tantivy",), "index, search and qa --index"),
     "report": (("vl-convert-python",), "the page of report"),
     "serve": (("fastapi", "uvicorn", "prometheus-client"), "serve"),
     "compile": (("onnxruntime", "onnx", "onnxscript", "openvino", "nncf"), "compile, --backend and --quantize"),

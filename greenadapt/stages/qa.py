@@ -39,9 +39,9 @@ def answer(session: Session, request: QaRequest) -> Result:
     config |= {"sources": sources.paths(), "asked": list(sources.question_texts)}
     retrieval = request.retrieval
     if sources.index is not None:
-        config |= {"index": sources.index, **asdict(retrieval), "passages": retrieval.n_passages}
+        config |= {"index": sources.index, "passages": retrieval.n_passages}
     elif retrieval.passages is not None:
-        config |= {"passages": retrieval.passages, "search_weight": retrieval.search_weight}
+        config |= {"passages": retrieval.passages}
     config |= {"format": sources.format, "fields": list(sources.fields), "task": request.task}
     if sources.documents:
         config["sample_by"] = sources.sampled_by or "line"

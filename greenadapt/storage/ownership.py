@@ -1,7 +1,7 @@
 """Whether a folder or a file is greenadapt's own: nothing else is reused, replaced or removed.
 
-A folder is greenadapt's if it has greenadapt's mark, the file ``.greenadapt``, or the manifest of a finished result or
-of an index. Its name says nothing.
+A folder is greenadapt's if it has greenadapt's mark, the file ``.greenadapt``, or the manifest of a finished result.
+Its name says nothing.
 """
 
 import json
@@ -25,7 +25,7 @@ _SYSTEM_FILES = re.compile(r"\.DS_Store|\.nfs.*")
 _PART = re.compile(r"\.(?P<name>.+?)(\.[0-9a-f]{8})?\.part")
 """A half-written file of a killed process."""
 _INDEX_FILES = re.compile(
-    r"index\.json|tokenizer\.json|vectors/\d{8}\.(usearch|part|usearch\.part)"
+    r"index\.json|tokenizer\.json"
     r"|words/([0-9a-f]{32}\.[\w.]+|meta\.json|\.managed\.json|\.tantivy-(meta|writer)\.lock|\.tmp\w+)"
 )
 
@@ -34,7 +34,7 @@ def is_own(folder: Path) -> bool:
     """Whether greenadapt made this folder; never of a symlink."""
     if folder.is_symlink() or not folder.is_dir():
         return False
-    return read_mark(folder) is not None or is_result(folder) or is_index(folder)
+    return read_mark(folder) is not None or is_result(folder)
 
 
 def is_result(folder: Path) -> bool:
@@ -45,13 +45,8 @@ def is_result(folder: Path) -> bool:
 
 
 def is_index(folder: Path) -> bool:
-    """Whether a folder is marked as an index, or has the facts of one, as versions without marks wrote them."""
-    if (read_mark(folder) or {}).get("of") == INDEX:
-        return True
-    values = _object(folder / INDEX_FILE)
-    if not all(isinstance(values.get(name), dict) for name in ("documents", "config")):
-        return False
-    return {"vectors", "paragraph_chars"} <= values["config"].keys() and type(values.get("version")) is int
+    """Whether a folder is marked as an index."""
+    return (read_mark(folder) or {}).get("of") == INDEX
 
 
 def read_mark(folder: Path) -> dict[str, Any] | None:
@@ -75,9 +70,9 @@ def note_files(folder: Path, sizes: Mapping[str, int | None]) -> None:
     write_noted(folder, {**noted_files(folder), **sizes})
 
 
-def write_noted(folder: Path, files: Mapping[str, int | None], **content: Any) -> None:
-    """Replace the noted files in the mark of ``folder``, and keep the rest; a new mark gets ``content``."""
-    write_mark(folder, **{**content, **(read_mark(folder) or {}), "files": files})
+def write_noted(folder: Path, files: Mapping[str, int | None]) -> None:
+    """Replace the noted files in the mark of ``folder``, and keep the rest."""
+    write_mark(folder, **{**(read_mark(folder) or {}), "files": files})
 
 
 def noted_files(folder: Path) -> dict[str, int | None]:
@@ -86,15 +81,13 @@ def noted_files(folder: Path) -> dict[str, int | None]:
     return files if isinstance(files, dict) else {}
 
 
-def is_noted(file: Path, folder: Path | None = None) -> bool:
-    """Whether greenadapt made this file, or has begun to as ``NAME.part``, and nobody has replaced it since.
-
-    It is noted in the mark of ``folder``, by default the one that it is in.
+def is_noted(file: Path) -> bool:
+    """Whether the mark of its folder notes that greenadapt made this file, or has begun to as ``NAME.part``, and nobody
+    has replaced it since.
     """
     if file.is_symlink() or not file.is_file():
         return False
-    folder = folder or file.parent
-    noted, name = noted_files(folder), file.relative_to(folder).as_posix()
+    noted, name = noted_files(file.parent), file.name
     return noted.get(name) == file.stat().st_size or noted.get(name.removesuffix(".part"), 0) is None
 
 

@@ -34,9 +34,7 @@ def options(tmp_path: Path) -> Namespace:
         answer = {"text": text, "answer_start": PAPERS[paper].index(text)}
         data.append({"id": number, "question": question, "context": PAPERS[paper], "answers": [answer]})
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data))
-    return Namespace(
-        work=tmp_path, n=10, data=tmp_path / "data.jsonl", others=[tmp_path / "others.txt.gz"], vectors=False
-    )
+    return Namespace(work=tmp_path, n=10, data=tmp_path / "data.jsonl", others=[tmp_path / "others.txt.gz"])
 
 
 def test_a_question_is_found_by_a_paragraph_with_its_answer(
@@ -47,7 +45,7 @@ def test_a_question_is_found_by_a_paragraph_with_its_answer(
     numbers = {context: f"paper {i}" for i, context in enumerate(PAPERS)}
     records = benchmark.Records(tmp_path / "records.jsonl")
     questions = read_questions(str(options.data), Silent())
-    row = benchmark.searched(records, tmp_path / "plain", "bm25", questions, numbers)
+    row = benchmark.searched(records, tmp_path / "plain", questions, numbers)
     assert row["ranks"] == [1, 1, None]
     names = [row["id"] for row in lines(documents)]
     assert (names[:2], sorted(names[2:])) == (["paper 0", "paper 1"], ["others.txt.gz:2", "others.txt.gz:3"])

@@ -8,12 +8,9 @@ import pytest
 from huggingface_hub import constants
 
 import greenadapt
-from greenadapt.errors import MissingError
-from greenadapt.inference.search.index import Index
-from greenadapt.storage.files import hash_json
 from tests.conftest import Run, last_line
 from tests.support.file_server import serving
-from tests.support.small_tasks import adapted, facts_file, sentences
+from tests.support.small_tasks import adapted, facts_file
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 EVIL = "attacker/evil"
@@ -36,31 +33,7 @@ def renamed(file: Path, *keys: str) -> None:
     for key in keys[:-1]:
         inner = inner[key]
     inner[keys[-1]] = EVIL
-    if file.name == "index.json":
-        values["seal"] = hash_json({**values, "seal": None})
     file.write_text(json.dumps(values), "utf-8")
-
-
-def test_an_index_does_not(
-    requests: list[str], tmp_path: Path, tiny_model: Callable[..., Path], run_alone: Run
-) -> None:
-    model = tiny_model()
-    rows = [{"text": " ".join(words)} for words in sentences(9, seed=0)]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    run_alone("index", "--documents", "a.jsonl", "-m", model, "--vectors", "-o", "px")
-    before = run_alone("search", "px", "virus", "--by", "dense", "--json").stdout
-    renamed(tmp_path / "px" / "index.json", "model", "source")
-    error = last_line(run_alone("search", "px", "virus", "--by", "dense", code=1))
-    assert "px names the model attacker/evil, which is not on this machine" in error
-    assert "--model" in error
-    with pytest.raises(MissingError, match=EVIL):
-        Index("px").search("virus", by="hybrid")
-    assert requests == []
-    assert run_alone("search", "px", "virus", "--by", "dense", "-m", model, "--json").stdout == before
-    assert "--by dense" in last_line(run_alone("search", "px", "virus", "-m", model, code=2))
-    assert EVIL in last_line(run_alone("search", "px", "virus", "--by", "dense", "-m", adapted(tiny_model), code=1))
-    run_alone("search", "px", "virus", "--by", "dense", "-m", EVIL, code=1)
-    assert requests  # as the user named it
 
 
 def test_an_adapted_model_does_not(

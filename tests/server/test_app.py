@@ -120,9 +120,9 @@ def test_a_question_without_a_text_is_put_to_the_index_as_qa_does(models: Path, 
     for number, text in enumerate(DOCUMENTS):
         Path(f"papers/PMC{number}.txt").write_text(f"{text}.\n\nOf another virus.")
     run_alone("index", "--documents", "papers", "--out", "px")
-    options = ("--question", "what virus", "--passages", 3, "--search-weight", 2, "--top", 4, "--json")
+    options = ("--question", "what virus", "--passages", 3, "--top", 4, "--json")
     row = json.loads(run_alone("qa", "-m", models / "squad", "--index", "px", *options).stdout)
-    retrieval = RetrievalConfig(passages=3, search_weight=2.0)
+    retrieval = RetrievalConfig(passages=3)
     limits = {"max_texts": 2, "max_chars": 12, "max_queue": 4}  # of what clients send: the index has more
     with TestClient(application(models, "squad", index="px", retrieval=retrieval, **limits), HOST) as client:
         assert client.get("/models").json()["index"]

@@ -102,7 +102,6 @@ def test_what_cannot_be_served_is_refused_at_once(
     run_alone("serve", "-m", models / "nothing", code=1)
     assert "2 times" in run_alone(*encoder, "-m", models / "encoder", code=2).stderr
     assert "--max-queue 10" in run_alone(*encoder, "--max-queue", 10, code=2).stderr
-    assert "--index" in run_alone(*encoder, "--by", "dense", code=2).stderr
     assert "--passages is for questions" in run_alone(*encoder, "--passages", 2, code=2).stderr
     index = ("--index", "px", "--passages", 11)
     assert "--max-queue 10" in run_alone(*encoder, *index, "--max-texts", 5, "--max-queue", 10, code=2).stderr

@@ -36,7 +36,6 @@ OTHERS = {
 FOREIGN = {
     "checkpoints/reader.py": "config.json and the index of shards",
     "checkpoints/source.py": "config.json, and a manifest that may be another program's",
-    "checkpoints/sentence_modules.py": "files of sentence-transformers",
     "checkpoints/writer.py": "modules.json of sentence-transformers",
     "inference/search/store.py": "meta.json of tantivy",
     "storage/files.py": "one uses the other",

@@ -80,15 +80,6 @@ def test_an_index_with_files_of_others_is_not_replaced(run_alone: Run, tmp_path:
     run_alone(*index, "--force")
 
 
-def test_an_index_of_an_earlier_version_is_known_without_a_mark(run_alone: Run, tmp_path: Path) -> None:
-    fill(tmp_path / "docs", "a.txt", "Some words.")
-    index = ("index", "--documents", "docs", "--out", "px")
-    run_alone(*index)
-    (tmp_path / "px" / ".greenadapt").unlink()
-    assert "up to date" in run_alone(*index).stdout
-    run_alone(*index, "--force")
-
-
 @pytest.mark.parametrize("neighbour", [".px.new", ".px.old"])
 def test_what_is_where_an_index_is_built_stays(run_alone: Run, tmp_path: Path, neighbour: str) -> None:
     fill(tmp_path / "docs", "a.txt", "Some words.")

@@ -180,9 +180,6 @@ class QaRequest:
     """The search for paragraphs, in an index or in contexts."""
 
     def __post_init__(self) -> None:
-        is_weighed = self.retrieval.search_weight != RetrievalConfig.search_weight
-        if self.sources.index is None and self.retrieval.passages is None and is_weighed:
-            raise UsageError("--search-weight is for paragraphs", "give --passages or --index")
         for name in ("pool", "margin"):
             if self.compare is not None and getattr(self.reading, name) is not None:
                 raise UsageError(
@@ -209,7 +206,7 @@ class Answerer:
         """The one that answers."""
         retrieval, finder = request.retrieval, None
         if request.sources.index is None and retrieval.passages is not None:
-            finder = OwnPassages(words_of(self.model.folder), retrieval.passages, retrieval.search_weight)
+            finder = OwnPassages(words_of(self.model.folder), retrieval.passages)
         self.inquiry = read_inquiry(request.sources, progress, retrieval, finder)
         self._golds = self.inquiry.golds()
         self._scored: list[Json] = []

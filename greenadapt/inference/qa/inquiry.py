@@ -89,16 +89,19 @@ def _asked_record(record: Json, where: str) -> Question:
     return Question(str(name), question, "", where=where)
 
 
-def on_passages(question: Question, passages: Sequence[Passage], weight: float) -> Iterator[Question]:
+_SEARCH_WEIGHT = 5.0
+
+
+def on_passages(question: Question, passages: Sequence[Passage]) -> Iterator[Question]:
     """The question on each paragraph that a search found for it, best first.
 
-    ``weight`` times how far the paragraph's score is below the best one, as a share of that, is subtracted from the
-    logits of its answers: logits of different paragraphs are hardly comparable, and the score of the search says which
-    one the question is about. Scores that are not positive, as cosines may be, count as 0.
+    5 times how far the paragraph's score is below the best one, as a share of that, is subtracted from the logits of
+    its answers: logits of different paragraphs are hardly comparable, and the score of the search says which one the
+    question is about.
     """
     best = passages[0].score if passages else 0.0
     for passage in passages:
-        penalty = weight * (1 - max(passage.score, 0.0) / best) if best > 0 else 0.0
+        penalty = _SEARCH_WEIGHT * (1 - passage.score / best) if best > 0 else 0.0
         yield replace(
             question,
             context=passage.text,
@@ -119,9 +122,7 @@ class OwnPassages:
     words: Words
     """Splits text into the words that a search compares."""
     n: int
-    """How many paragraphs of a context are read, at most."""
-    weight: float
-    """See ``on_passages``; scores are compared within a context."""
+    """How many paragraphs of a context are read, at most; scores are compared within a context."""
 
     def __post_init__(self) -> None:
         require("search", "tantivy", by="a search")
@@ -134,7 +135,7 @@ class OwnPassages:
             search = None
             for question in group:
                 search = search or TextSearch(context, self.words, document, question.title)
-                yield from on_passages(question, search.best(question.question, self.n), self.weight)
+                yield from on_passages(question, search.best(question.question, self.n))
 
 
 @dataclass(frozen=True)
@@ -285,14 +286,14 @@ def _searched(questions: Sequence[Question], index: Index, retrieval: RetrievalC
         for question in questions:
             matches[question.id] = [
                 (passages.setdefault((passage.document, passage.start), passage), passage.score)
-                for passage in index.search(question.question, retrieval.n_passages, retrieval.by)
+                for passage in index.search(question.question, retrieval.n_passages)
             ]
             bar.advance(1)
 
     def lookups() -> Iterator[Question]:
         for question in questions:
             best = [replace(passage, score=score) for passage, score in matches[question.id]]
-            yield from on_passages(question, best, retrieval.search_weight)
+            yield from on_passages(question, best)
 
     n_lookups = {name: len(pairs) for name, pairs in matches.items()}
     return Inquiry({question.id: question for question in questions}, n_lookups, len(passages), lookups)

@@ -1,1 +1,1 @@
-"""Search in collections of documents: paragraphs by their words, by their vectors, or by both."""
+"""Search in collections of documents: paragraphs by their words."""

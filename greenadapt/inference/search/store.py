@@ -5,9 +5,9 @@ killed process leaves the last commit.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from os import PathLike, fspath
 from pathlib import Path
@@ -35,7 +35,6 @@ from greenadapt.storage.files import (
     hash_file,
     hash_json,
     parse_own,
-    parse_own_object,
     publish_folder,
     read_bounded,
     read_object,
@@ -49,9 +48,7 @@ from greenadapt.storage.ownership import (
     new_folder,
     refuse_added,
     require_own,
-    write_noted,
 )
-from greenadapt.storage.results import FORMAT
 from greenadapt.tokenization.vocabulary import tokenizer_json
 
 if TYPE_CHECKING:
@@ -59,23 +56,22 @@ if TYPE_CHECKING:
 
 
 AGAIN = "index again with --force"
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
 class IndexSettings:
     """``IndexConfig``, and how the documents are read."""
 
-    vectors: bool
     paragraph_chars: int
     format: str | None
     fields: tuple[str, ...]
-    sample_by: SampleBy = "document"
-    """In indexes of version 0.2.0 a file of plain text is one document."""
+    sample_by: SampleBy
 
 
 @dataclass(frozen=True)
 class IndexModel:
-    """The model that splits text into words, and that makes the vectors."""
+    """The model whose tokenizer splits text into words."""
 
     source: str
     sha256: str
@@ -92,36 +88,27 @@ class IndexFacts:
     model: IndexModel | None = None
     counts: dict[str, int] | None = None
     """The counts of the last ``index`` that went through all documents; ``None`` before."""
-    version: int = FORMAT
-    normal_form: Literal["NFC"] | None = None
-    """The Unicode form of the words; ``None`` in indexes of version 0.2.0, whose words are as in the text."""
-    files: dict[str, FileMark] | None = None
-    """Size and checksums of the files in the folder, by path; ``None`` in indexes of version 0.2.0. Those of the words
-    are there only while no ``index`` is at work.
-    """
+    version: int = _FORMAT
+    files: dict[str, FileMark] = field(default_factory=dict)
+    """Size and checksums of the files in the folder, by path; of the words only while no ``index`` is at work."""
     sources: str | None = None
-    """Hash of greenadapt's version and of the documents' files at that ``index``; ``None`` before, and in 0.2.0."""
+    """Hash of greenadapt's version and of the documents' files at that ``index``; ``None`` before."""
     seal: str | None = None
-    """Hash of all other fields, if ``files`` are known."""
+    """Hash of all other fields."""
 
     @classmethod
     def of(cls, content: bytes | str, place: str) -> "IndexFacts":
-        """The facts in the ``content`` of ``place``; raises ``InputError`` if they are broken or of a search server."""
+        """The facts in the ``content`` of ``place``; raises ``InputError`` if they are broken."""
         facts = parse_own(content, cls, place, AGAIN)
-        if parse_own_object(content, dict[str, Any], place, AGAIN)["config"].get("shards") is not None:
-            raise InputError(f"{place} is that of an index on a search server, greenadapt reads folders only", AGAIN)
-        if facts.version != FORMAT:
-            raise InputError(f"{place} has format version {facts.version}, this is {FORMAT}", AGAIN)
-        if facts.seal != (None if facts.files is None else facts.sealed().seal):
+        if facts.version != _FORMAT:
+            raise InputError(f"{place} has format version {facts.version}, this is {_FORMAT}", AGAIN)
+        if facts.seal != facts.sealed().seal:
             raise InputError(f"{place} was changed since index wrote it, or is damaged: its checksum differs", AGAIN)
         return facts
 
     def sealed(self) -> "IndexFacts":
         """The facts with their ``seal``."""
-        values = asdict(replace(self, seal=None))
-        if self.sources is None:  # as in indexes that were made before there were sources
-            del values["sources"]
-        return replace(self, seal=hash_json(values))
+        return replace(self, seal=hash_json(asdict(replace(self, seal=None))))
 
 
 Change = Literal["added", "changed", "unchanged"]
@@ -138,7 +125,7 @@ class Passage:
     end: int
     text: str
     score: float = 0.0
-    """How well it matches; the scale depends on the search, see ``Index.search``."""
+    """How well it matches, see ``Index.search``."""
 
     def as_dict(self) -> dict[str, Any]:
         """Its fields."""
@@ -152,8 +139,6 @@ class Passage:
 class StoredParagraph(NamedTuple):
     """A paragraph as it is stored."""
 
-    key: int | None
-    """63 bits: the id of the paragraph and of its vector, if it has one."""
     passage: bytes
     """A ``Passage`` without its score, in JSON."""
     words: str
@@ -175,14 +160,12 @@ class StoredDocument(NamedTuple):
     is_new: bool
 
 
-WORDS, VECTORS, TOKENIZER = "words", "vectors", "tokenizer.json"
-"""Folders of the two indexes, and the tokenizer that splits text into words."""
+WORDS, TOKENIZER = "words", "tokenizer.json"
+"""Folder of tantivy's index, and the tokenizer that splits text into words."""
 _WRITER_MEMORY = 64 << 20
 """Bytes of postings that tantivy keeps in memory before it writes a segment."""
 _NAMED = 3
 """Damaged files that a message names."""
-_BLOCK = 4096
-"""Keys that are looked up at once."""
 _HEX = "0123456789abcdef"
 _COMMITTED, _LOCK = "meta.json", ".tantivy-meta.lock"
 _DELETIONS = re.compile(r"(?P<segment>[0-9a-f]{32})\.[0-9]+\.del")
@@ -194,7 +177,6 @@ def _schema() -> "tantivy.Schema":
     builder = tantivy.SchemaBuilder()
     builder.add_text_field("name", tokenizer_name="raw", index_option="basic")
     builder.add_text_field("state", tokenizer_name="raw", index_option="basic")
-    builder.add_unsigned_field("key", indexed=True, fast=True)
     add_words(builder)
     builder.add_bytes_field("passage", stored=True)
     return builder.build()
@@ -209,7 +191,7 @@ class FolderStore:
     def __init__(self, folder: str | PathLike[str]) -> None:
         if fspath(folder).startswith(("http://", "https://")):
             raise UsageError(f"{fspath(folder)} is an address, an index is a folder", "give the one that index wrote")
-        require("search", "tantivy", "usearch", by="a search")
+        require("search", "tantivy", by="a search")
         self.folder = expanded(folder).absolute()
         self.place = str(self.folder)
         self._words = self.folder / WORDS
@@ -245,7 +227,7 @@ class FolderStore:
         facts = self._read()
         if facts is not None and (differences := self._differences(facts, whole=True)):
             raise self._damaged(differences)
-        self._marks = {} if facts is None else {**(facts.files or {})}
+        self._marks = {} if facts is None else {**facts.files}
 
     def _read(self) -> IndexFacts | None:
         file = self.folder / INDEX_FILE
@@ -254,13 +236,13 @@ class FolderStore:
             return None
         if self._parsed is None or version != self._parsed[0]:
             if not is_index(self.folder):
-                hint = "check the path"
+                hint = "check the path, or remove the folder and index again"
                 raise InputError(f"{self.folder} is no index: greenadapt did not write its {INDEX_FILE}", hint)
             self._parsed = version, IndexFacts.of(read_bounded(file, AGAIN), str(file))
         return self._parsed[1]
 
     def _differences(self, facts: IndexFacts, *, whole: bool) -> list[str]:
-        marks = (facts.files or {}).items()
+        marks = facts.files.items()
         differences = ((name, mark.difference(self.folder / name, whole=whole)) for name, mark in marks)
         return [f"{name} {difference}" for name, difference in differences if difference]
 
@@ -281,8 +263,7 @@ class FolderStore:
         work = beside(folder, "new")
         with creating(folder):
             new_folder(work, of=INDEX)
-            for name in (WORDS, VECTORS):
-                (work / name).mkdir()
+            (work / WORDS).mkdir()
         if tokenizer is not None:
             (work / TOKENIZER).write_bytes(tokenizer_json(tokenizer))
         tantivy.Index(_schema(), str(work / WORDS))
@@ -305,40 +286,11 @@ class FolderStore:
         counts, since tantivy changes them in the background while documents are written.
         """
         current = self._read()
-        if current is not None and current.files is not None:
-            files = {name: mark for name, mark in current.files.items() if not name.startswith(f"{WORDS}/")}
-        else:  # of version 0.2.0
-            names = [*self.folder.glob(TOKENIZER), *(self.folder / VECTORS).glob("*.usearch")]
-            files = {path.relative_to(self.folder).as_posix(): FileMark.of(path) for path in sorted(names)}
+        assert current is not None  # as there is an index
+        files = {name: mark for name, mark in current.files.items() if not name.startswith(f"{WORDS}/")}
         if facts.counts is not None:
             files |= self._marks_of_words()
-        self._write(replace(facts, files=files))
-
-    def vector_marks(self) -> dict[str, FileMark] | None:
-        """The marks of the files of vectors by name; ``None`` in an index of version 0.2.0, which has none."""
-        facts = self._read()
-        if facts is None or facts.files is None:
-            return None
-        begin = f"{VECTORS}/"
-        return {name.removeprefix(begin): mark for name, mark in facts.files.items() if name.startswith(begin)}
-
-    def record_vectors(self, added: Mapping[str, FileMark], removed: Iterable[str]) -> None:
-        """Record which files of vectors appear, and which will be removed."""
-        facts = self._read()
-        if facts is None or facts.files is None:
-            return
-        files = facts.files | {f"{VECTORS}/{name}": mark for name, mark in added.items()}
-        for name in removed:
-            files.pop(f"{VECTORS}/{name}", None)
-        self._write(replace(facts, files=files))
-
-    def note_vectors(self, name: str) -> None:
-        """Note that the file ``name`` of vectors is about to be written; the recorded ones stay noted."""
-        files = {f"{VECTORS}/{file}": mark.bytes for file, mark in (self.vector_marks() or {}).items()}
-        write_noted(self.folder, {**files, f"{VECTORS}/{name}": None}, of=INDEX)
-
-    def _write(self, facts: IndexFacts) -> None:
-        replace_json(self.folder / INDEX_FILE, asdict(facts.sealed()))
+        replace_json(self.folder / INDEX_FILE, asdict(replace(facts, files=files).sealed()))
         self._parsed = None
 
     def _marks_of_words(self) -> dict[str, FileMark]:
@@ -366,20 +318,6 @@ class FolderStore:
             passages = self._passages(searcher, [address for _, address in hits])
         scored = [passage.scored(score) for passage, (score, _) in zip(passages, hits, strict=True)]
         return sorted(scored, key=lambda passage: (-passage.score, passage.document, passage.start))
-
-    def passages(self, keys: Iterable[int]) -> Mapping[int, Passage]:
-        """The paragraphs of those keys that are in the index."""
-        searcher = self._refreshed()
-        with self.reading():
-            addresses = self._addresses(searcher, list(keys))
-            return dict(zip(addresses, self._passages(searcher, addresses.values()), strict=True))
-
-    def stored_keys(self, keys: Sequence[int]) -> set[int]:
-        """The ``keys`` of paragraphs that are in the index."""
-        searcher = self._refreshed()
-        blocks = (keys[i : i + _BLOCK] for i in range(0, len(keys), _BLOCK))
-        with self.reading():
-            return {key for block in blocks for key in self._addresses(searcher, block)}
 
     def changes(self, documents: Sequence[DocumentKey]) -> list[Change]:
         """The difference of each document to what was committed."""
@@ -478,14 +416,6 @@ class FolderStore:
         stored = b",".join(searcher.doc(address)["passage"][0] for address in addresses)
         return parse_own(b"[%s]" % stored, list[Passage], self._words, AGAIN)
 
-    def _addresses(self, searcher: "tantivy.Searcher", keys: Sequence[int]) -> dict[int, "tantivy.DocAddress"]:
-        import tantivy
-
-        query = tantivy.Query.term_set_query(self.index.schema, "key", keys)
-        addresses = [address for _, address in searcher.search(query, max(1, len(keys)), count=False).hits]
-        numbers = searcher.fast_field_values("key", addresses)
-        return {int(number or 0): address for number, address in zip(numbers, addresses, strict=True)}
-
     def _has(self, searcher: "tantivy.Searcher", field: str, value: str) -> bool:
         """Whether a paragraph has that value; terms of removed ones stay until segments are merged."""
         import tantivy
@@ -533,8 +463,6 @@ class FolderWriter:
                     fields = self._document()
                     fields.add_text("name", document.key.name)
                     fields.add_text("state", document.key.state)
-                    if paragraph.key is not None:
-                        fields.add_unsigned("key", paragraph.key)
                     fields.add_text("words", paragraph.words)
                     fields.add_bytes("passage", paragraph.passage)
                     self._writer.add_document(fields)

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer
 
@@ -20,7 +20,6 @@ _PLAIN = re.compile(r"\w+")
 _ASCII = {ord(char): char.lower() if _PLAIN.match(char) else " " for char in map(chr, range(128))}
 _CACHED, _CACHED_CHARACTERS = 1 << 17, 40
 """Pieces of text between spaces whose words are cached, and the longest of them: a server must not keep texts."""
-_FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
 Words = Callable[[str], str]
 """Returns the words of a text, with spaces between."""
 
@@ -33,11 +32,6 @@ def raw_words(text: str) -> str:
 def in_normal_form(words: Words) -> Words:
     """``words`` of the text in Unicode's form NFC, in which é is one character, however it was written."""
     return lambda text: words(unicodedata.normalize("NFC", text))
-
-
-def in_any_form(words: Words) -> Words:
-    """``words`` of the text as it is, in NFC and in NFD."""
-    return lambda text: " ".join([words(text), *(words(unicodedata.normalize(form, text)) for form in _FORMS)])
 
 
 def model_words(tokenizer: Tokenizer) -> Words:

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from greenadapt.config import RetrievalConfig
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.inference.qa.answering import QaRequest
 from greenadapt.inference.qa.inquiry import Inquiry, InquirySources, read_asked, read_inquiry
 from greenadapt.progress import Silent
 from greenadapt.tasks.questions import Question
@@ -179,12 +177,6 @@ def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
 def test_what_contradicts_itself_is_refused(sources: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         InquirySources(**sources)
-
-
-def test_the_weight_of_a_search_needs_one() -> None:
-    sources = InquirySources(documents=("a.txt",), question_texts=("what",))
-    with pytest.raises(UsageError, match="give --passages"):
-        QaRequest("model", sources, retrieval=RetrievalConfig(search_weight=2))
 
 
 def test_bytes_that_are_no_text_are_replaced(two: tuple[str, ...], tmp_path: Path) -> None:

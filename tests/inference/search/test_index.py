@@ -13,11 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import greenadapt
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.search.index import Index
-from greenadapt.inference.search.store import FolderStore
-from greenadapt.storage.ownership import note_files
 from tests.conftest import Run, json_lines, last_line
 from tests.integration.test_full_disk import full_at
 from tests.support.processes import Forked
@@ -163,8 +160,6 @@ def test_what_would_surprise_is_refused(papers: Path, run_alone: Run, tiny_model
     (tmp_path / "own" / "file").touch()
     assert "is no index" in last_line(run_alone("index", *WHOLE, "--documents", papers, "-o", "own", code=1))
     assert "lies in" in last_line(run_alone("index", *WHOLE, "--documents", papers, "-o", papers / "px", code=2))
-    assert "--model" in last_line(run_alone("index", *WHOLE, "--documents", papers, "-o", "py", "--vectors", code=2))
-    assert "no vectors" in last_line(run_alone("search", "px", "heart", "--by", "dense", code=2))
     with pytest.raises(MissingError, match="not a search index"):
         Index(papers)
     with pytest.raises(UsageError, match="is an address, an index is a folder"):
@@ -178,60 +173,16 @@ def test_what_would_surprise_is_refused(papers: Path, run_alone: Run, tiny_model
         Index("px")
 
 
-def test_vectors_are_the_models_and_hybrid_adds_reciprocal_ranks(
-    papers: Path, index: Callable[..., Json], tiny_model: TinyModel
-) -> None:
-    model = adapted(tiny_model)
-    index("px", "--documents", papers, "-m", model, "--vectors", "--paragraph-chars", 100)
-    opened, query = Index("px"), "tachycardia of the heart"
-    dense = opened.search(query, top=1000, by="dense")
-    assert len(dense) == len(opened) > 10
-    encoder = greenadapt.load(model)
-    vectors = encoder.encode([query, *(passage.text for passage in dense)])
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    assert [passage.score for passage in dense] == pytest.approx(
-        (vectors[1:] @ vectors[0]).tolist(), abs=2e-3
-    )  # float16
-    words = opened.search(query, top=1000)
-    ranks = [
-        {(passage.document, passage.start): rank for rank, passage in enumerate(ranking, 1)}
-        for ranking in (dense, words)
-    ]
-    hybrid = opened.search(query, top=5, by="hybrid")
-    places = {*ranks[0], *ranks[1]}
-    expected = {key: sum(1 / (60 + rank[key]) for rank in ranks if key in rank) for key in places}
-    assert [passage.score for passage in hybrid] == pytest.approx(sorted(expected.values(), reverse=True)[:5])
-    assert all(passage.score == pytest.approx(expected[passage.document, passage.start]) for passage in hybrid)
-
-    (papers / "0.txt").write_text("A new virus.")
-    (papers / "1.txt").unlink()
-    (papers / "2.txt").unlink()
-    row = index("px", "--documents", papers, "-m", model, "--vectors", "--paragraph-chars", 100)
-    again = opened.search("A new virus.", top=1000, by="dense")
-    assert len(again) == len(opened.vectors) == row["counts"]["paragraphs"]  # those of removed ones were dropped
-    assert (again[0].text, again[0].score) == ("A new virus.", pytest.approx(1, abs=2e-3))
-    index("px", "--documents", papers, "--force")
-    assert "A new virus." in [passage.text for passage in opened.search("virus", top=1000)]
-    with pytest.raises(UsageError, match="no vectors"):
-        opened.search("virus", by="dense")
-
-
-def test_an_index_of_a_search_server_is_one_line(papers: Path, run_alone: Run) -> None:
-    run_alone("index", *WHOLE, "--documents", papers, "-o", "px")
-    file = Path("px/index.json")
-    facts = json.loads(file.read_text()) | {"files": None, "seal": None}
-    file.write_text(json.dumps(facts | {"config": facts["config"] | {"shards": 4}}))
-    for command in (("search", "px", "virus"), ("index", *WHOLE, "--documents", papers, "-o", "px")):
-        refused = last_line(run_alone(*command, code=1))
-        assert "px/index.json is that of an index on a search server, greenadapt reads folders only" in refused
-
-
 def test_no_model_is_needed_to_search(papers: Path, index: Callable[..., Json], tiny_model: TinyModel) -> None:
     (papers / "x.txt").write_text("TACHYCARDIA, x-ray")
     model = adapted(tiny_model)
     index("px", "--documents", papers, "-m", model)
     model.rename(model.with_name("elsewhere"))
-    assert Index("px").search("X-Ray")[0].text == "TACHYCARDIA, x-ray"
+    opened = Index("px")
+    assert opened.search("X-Ray")[0].text == "TACHYCARDIA, x-ray"
+    (papers / "x.txt").write_text("snake_case")  # one word without the model
+    index("px", "--documents", papers, "--force")
+    assert opened.search("snake_case")[0].text == "snake_case"
 
 
 def test_sources_of_the_same_name_elsewhere_are_kept_apart(
@@ -261,57 +212,16 @@ def test_what_a_killed_writer_deleted_is_in_nobodys_way(
     assert changes(index("px", "--documents", "papers")) == (0, 0, 0, 3)
 
 
-def test_files_of_others_in_an_index_stay_and_what_a_killed_run_left_goes(
-    papers: Path, index: Callable[..., Json], tiny_model: TinyModel
-) -> None:
-    arguments = ("--documents", papers, "-m", tiny_model(), "--vectors")
-    index("px", *arguments)
-    vectors, words = Path("px", "vectors"), Path("px", "words")
+def test_files_of_others_in_an_index_stay(papers: Path, index: Callable[..., Json]) -> None:
+    index("px", "--documents", papers)
+    words = Path("px", "words")
     segment = next(words.glob("*.idx")).stem
-    foreign = [vectors / name for name in ("mine.part", "mine.usearch", "00000002.usearch", "00000003.usearch.part")]
-    foreign += [words / name for name in ("mine.del", f"{segment}.del", f"{'0' * 32}.7.del")]
-    begun, replaced = vectors / "00000008.usearch.part", vectors / "00000009.usearch"
-    for file in (*foreign, begun, replaced):
+    foreign = [words / name for name in ("mine.del", f"{segment}.del", f"{'0' * 32}.7.del")]
+    for file in foreign:
         file.write_text("mine")
-    note_files(Path("px"), {"vectors/00000008.usearch": None, "vectors/00000009.usearch": 4})
     (papers / "new.txt").write_text("An aardvark.")
-    assert changes(index("px", *arguments)) == (1, 0, 0, 4)
-    assert index("px", *arguments)["status"] == "up to date"
+    assert changes(index("px", "--documents", papers)) == (1, 0, 0, 4)
     assert [file.read_text() for file in foreign] == ["mine"] * len(foreign)
-    assert not begun.exists()
-    assert not replaced.exists()
-    [passage] = Index("px").search("An aardvark.", by="dense", top=1)
-    assert passage.text == "An aardvark."
-
-
-@pytest.mark.parametrize("step", ["sync_file", "record_vectors"])
-def test_the_index_notes_its_vectors_before_it_writes_them(
-    papers: Path,
-    index: Callable[..., Json],
-    tiny_model: TinyModel,
-    run_alone: Run,
-    monkeypatch: pytest.MonkeyPatch,
-    step: str,
-) -> None:
-    """It is stopped where the file is called ``.part``, and where it has its name."""
-    arguments = ("--documents", papers, "-m", tiny_model(), "--vectors")
-    index("px", *arguments)
-    (papers / "new.txt").write_text("An aardvark.")
-    before = {*Path("px", "vectors").iterdir()}
-
-    def stop(*_: object) -> None:
-        raise InputError("stopped", "go on")
-
-    with monkeypatch.context() as patch:
-        if step == "sync_file":
-            patch.setattr("greenadapt.inference.search.vectors.sync_file", stop)
-        else:
-            patch.setattr(FolderStore, "record_vectors", stop)
-        run_alone("index", *WHOLE, "-o", "px", *arguments, code=1)
-    [left] = {*Path("px", "vectors").iterdir()} - before
-    (papers / "new.txt").unlink()
-    index("px", *arguments)
-    assert not left.exists()
 
 
 def test_who_may_read_the_folder_may_search(papers: Path, index: Callable[..., Json]) -> None:
