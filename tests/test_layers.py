@@ -26,7 +26,7 @@ LAYERS = [
     ["checkpoints", "corpus"],
     ["tasks", "vectors"],
     ["models", "report"],
-    ["inference", "training", "sentence_transformers"],
+    ["inference", "training"],
     ["stages", "server"],
     ["cli"],
     ["api"],

@@ -361,7 +361,7 @@ def load(
         max_tokens: Pieces in the model at once, padding included.
         max_length: Length of a window in pieces.
         memory: The general model used as memory, if it was moved.
-        backend: What runs the model; only this and ``quantize`` are also for encoders.
+        backend: What runs the model.
         quantize: Numbers of the matrix products.
 
     Returns:
@@ -373,8 +373,8 @@ def load(
         InputError: If the folder is another result, or a model of a task that ``finetune`` did not write.
 
     Examples:
-        >>> greenadapt.load("adapted").encode("The patient had tachycardia.").shape
-        (768,)
+        >>> greenadapt.load("adapted").words[:2]
+        ['tachycardia', 'intubation']
         >>> greenadapt.load("runs/tasks-minilm-cola-sst2", task="sst2").predict("A fine film.")["label"]
         'positive'
     """
@@ -396,12 +396,12 @@ def load(
             TaskFolder.find(str(folder), reading.seed, task_name)
         return opened
     for argument in arguments.explicit:
-        if argument not in ("model", "backend", "quantize"):
+        if argument != "model":
             raise UsageError(f"{name} is an encoder, which has no {argument}", "leave it out")
     if (folder / FACTS_FILE).is_file() and (folder / WORDS_FILE).is_file():  # pre-training alone leaves no words
-        return AdaptedModel(folder, reading.backend, reading.quantize)
+        return AdaptedModel(folder)
     _refuse_other_head(folder)
-    return EncoderModel(folder, reading.backend, reading.quantize)
+    return EncoderModel(folder)
 
 
 def _refuse_other_result(folder: Path) -> None:

@@ -1,22 +1,20 @@
-"""Models in folders; encoders, adapted or not: tokenizations, sentence vectors, neighbours."""
+"""Models in folders; encoders, adapted or not: tokenizations and neighbours."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from greenadapt.api.arguments import shown_progress
-from greenadapt.config import Backend, Count, Pool, Quantize, ReadingOptions
-from greenadapt.errors import InputError, MissingError, UsageError, require
+from greenadapt.config import Count
+from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import checked_call, explicit_arguments
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, expanded
 
 if TYPE_CHECKING:
-    from greenadapt.inference.sentence_vectors import SentenceEncoder
-    from greenadapt.storage.arrays import FloatArray
     from greenadapt.tokenization.dual_tokenizer import DualTokenizer
     from greenadapt.vectors.neighbours import Neighbours
 
@@ -32,15 +30,11 @@ class ModelFolder:
 
     @classmethod
     @checked_call
-    def from_pretrained(
-        cls, model: str | PathLike[str], *, backend: Backend | None = None, quantize: Quantize | None = None
-    ) -> Self:
+    def from_pretrained(cls, model: str | PathLike[str]) -> Self:
         """Open a model as ``greenadapt.load`` does.
 
         Args:
             model: A folder, a hub id, ``"minilm"`` or ``"mpnet"``.
-            backend: What runs the model.
-            quantize: Numbers of the matrix products.
 
         Raises:
             MissingError: If there is no such model.
@@ -131,16 +125,13 @@ class EncoderModel(ModelFolder):
 
     Examples:
         >>> model = greenadapt.load("minilm")
-        >>> model.encode(["The patient had a rash.", "He was well."]).shape
-        (2, 384)
+        >>> len(model.tokenizer.encode("tachycardia").base.ids)
+        4
     """
 
     @checked_call
-    def __init__(
-        self, folder: str | PathLike[str], backend: Backend | None = None, quantize: Quantize | None = None
-    ) -> None:
+    def __init__(self, folder: str | PathLike[str]) -> None:
         self.folder = expanded(folder).absolute()
-        self._reading = ReadingOptions(precision="float32", backend=backend, quantize=quantize)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
@@ -158,49 +149,6 @@ class EncoderModel(ModelFolder):
         from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 
         return DualTokenizer.of_model(self.folder, Checkpoint.open(self.folder).n_rows)
-
-    @checked_call
-    def encode(
-        self,
-        texts: str | Iterable[str],
-        *,
-        view: Pool = "mean",
-        batch_size: Count = 32,
-        progress: bool | Progress = False,
-    ) -> "FloatArray":
-        """Sentence vectors, pooled as the model's files for sentence-transformers say, else the mean over the pieces.
-
-        Args:
-            texts: A text, or any number of them.
-            view: ``"base"`` or ``"expanded"`` for one tokenization, ``"mean"`` for the mean of both vectors, of
-                length 1 if the model's own files normalize vectors. A text without an added word goes through the
-                model once.
-            batch_size: How many texts of full length go through the model at once, at most; of short ones more do. It
-                does not change the vectors.
-            progress: Whether to show a bar, or where to.
-
-        Returns:
-            An array of shape ``(n_texts, dim)``, or ``(dim,)`` for one text; float32.
-
-        Raises:
-            UsageError: If ``view`` or ``batch_size`` is not allowed.
-            InputError: If an item is not a text.
-
-        Examples:
-            >>> vectors = greenadapt.load("adapted").encode(["The patient had tachycardia.", "He was well."])
-        """
-        from greenadapt.inference.sentence_vectors import check_texts
-
-        progress = shown_progress(progress)
-        checked = check_texts([texts] if isinstance(texts, str) else texts, progress)
-        vectors = self._encoder.vectors(checked, view, batch_size, progress)
-        return vectors[0] if isinstance(texts, str) else vectors
-
-    @cached_property
-    def _encoder(self) -> "SentenceEncoder":
-        from greenadapt.inference.sentence_vectors import SentenceEncoder
-
-        return SentenceEncoder.open(self.folder, self._reading)
 
 
 @dataclass(frozen=True)
@@ -339,35 +287,6 @@ class AdaptedModel(EncoderModel):
             raise UsageError("no word", "give one or more")
         session = make_session(SessionOptions(), progress)
         return NeighbourList(neighbours(session, None, str(self.folder), words, top))
-
-    @checked_call
-    def to_sentence_transformers(self, views: Literal["mean", "expanded"] = "mean", **options: Any) -> Any:
-        """The model as a ``SentenceTransformer``, to encode, train or save.
-
-        What it saves with ``views="mean"`` names modules of greenadapt, so that ``SentenceTransformer(folder,
-        trust_remote_code=True)`` loads it where greenadapt is installed; no code lies in the folder.
-
-        Args:
-            views: ``"mean"`` for the mean of both tokenizations, as ``encode`` gives it, ``"expanded"`` for what
-                ``SentenceTransformer(folder)`` is.
-            options: Those of ``SentenceTransformer``, such as ``device="cuda"``.
-
-        Raises:
-            MissingError: If sentence-transformers is not installed.
-
-        Example:
-            >>> model = adapted.to_sentence_transformers()
-            >>> model.encode(["The patient had tachycardia."]).shape
-            (1, 384)
-        """
-        require("sentence", "sentence_transformers", by="to_sentence_transformers")
-        if views == "mean":
-            from greenadapt.sentence_transformers import read_both_views
-
-            return read_both_views(self.folder, options)
-        from sentence_transformers import SentenceTransformer
-
-        return SentenceTransformer(str(self.folder), **options)
 
 
 def folder_of(model: Any) -> str:

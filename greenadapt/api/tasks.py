@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from greenadapt.api.arguments import Data, plain_record, rows_of, shown_progress, single_labelled_source
+from greenadapt.api.arguments import Data, check_texts, plain_record, rows_of, shown_progress, single_labelled_source
 from greenadapt.api.models import ModelFolder
 from greenadapt.config import Backend, Count, Pool, Precision, QaConfig, Quantize, ReadingOptions
 from greenadapt.errors import UsageError, rounded
@@ -238,7 +238,6 @@ class TaskModel(ModelFolder):
             >>> ner.evaluate("test.tsv")["mean"]["f1"]
             0.87
         """
-        from greenadapt.inference.sentence_vectors import check_texts
         from greenadapt.stages.evaluate import EvaluateRequest, evaluate
         from greenadapt.storage.workspace import Workspace
 
@@ -296,8 +295,6 @@ class TaskModel(ModelFolder):
 
 def _questions(question: str | Iterable[str], context: str | Iterable[str]) -> list[Json]:
     """Records of questions, each with its context."""
-    from greenadapt.inference.sentence_vectors import check_texts
-
     questions, contexts = ([texts] if isinstance(texts, str) else list(texts) for texts in (question, context))
     n = max(len(questions), len(contexts))
     questions = questions * n if isinstance(question, str) else questions

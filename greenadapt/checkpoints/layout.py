@@ -202,8 +202,8 @@ class Compiled:
 
     backend: CompiledBackend
     quantize: Quantize
-    head: str | None
-    """Head as in ``Architecture.heads``, such as ``TokenClassification``; ``None`` for sentence vectors."""
+    head: str
+    """Head as in ``Architecture.heads``, such as ``TokenClassification``."""
     inputs: tuple[GraphInput, ...]
     """The graph's inputs after ``inputs_embeds``, in order; its only output is ``logits``."""
 

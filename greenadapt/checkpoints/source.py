@@ -14,7 +14,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from greenadapt.checkpoints.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SEEDS, TASK_FILE, read_described
-from greenadapt.checkpoints.sentence_modules import listed_modules
+from greenadapt.checkpoints.sentence_modules import read_modules
 from greenadapt.config import MINILM, MPNET
 from greenadapt.errors import GreenadaptError, InputError, MissingError, first_line
 from greenadapt.progress import is_program
@@ -269,10 +269,10 @@ def _from_hub(repo: str, download: bool) -> Path:
 def _weight_patterns(folder: Path) -> list[str]:
     """Patterns of ``pytorch_model.bin`` files to download for the model and dense layers without safetensors."""
     patterns = [] if any(folder.glob("model*.safetensors")) else [_OLD_WEIGHTS]
-    with suppress(InputError):  # only relevant for sentence vectors
-        for kind, path in listed_modules(folder):
-            if kind == "Dense" and not (folder / path / _WEIGHTS).is_file():
-                patterns.append(f"{path.rstrip('/')}/{_OLD_WEIGHTS}")
+    with suppress(InputError):  # only sentence-transformers needs them
+        modules = read_modules(folder)
+        dense = [name for name, kind in modules.items() if kind == "Dense" and not (folder / name / _WEIGHTS).is_file()]
+        patterns += [f"{name}/{_OLD_WEIGHTS}" for name in dense]
     return patterns
 
 

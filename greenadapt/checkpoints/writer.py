@@ -66,7 +66,9 @@ def copy_side_files(source: Path, folder: Path) -> None:
     for pattern in _SIDE_FILES:
         for file in source.glob(pattern):
             shutil.copyfile(file, folder / file.name)
-    for name in _module_folders(source):
+    for name in read_modules(source):
+        if not (source / name).is_dir():
+            continue
         (folder / name).mkdir(exist_ok=True)
         for file in chain.from_iterable((source / name).glob(pattern) for pattern in _MODULE_FILES):
             shutil.copyfile(file, folder / name / file.name)
@@ -165,13 +167,6 @@ def _shards(tensors: Mapping[str, Tensor]) -> list[list[str]]:
         shards[-1].append(name)
         free -= tensor.nbytes
     return shards
-
-
-def _module_folders(source: Path) -> list[str]:
-    """The plain folder names in the module list of sentence-transformers."""
-    names = [module.path.rstrip("/") for module in read_modules(source)]
-    # The list is untrusted: a path could name any folder on the machine.
-    return [n for n in names if n not in ("", ".", "..") and Path(n).name == n and (source / n).is_dir()]
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

@@ -128,7 +128,7 @@ class OpenedModel:
             model = open_graph(graph_source(first), backend, quantize)
         if model.head != first.task.head:
             raise InputError(
-                f"{first.folder} holds a model for {model.head or 'sentence vectors'}, not for {first.task.head}",
+                f"{first.folder} holds a model for {model.head}, not for {first.task.head}",
                 "give a model of the task",
             )
         lengths = {folder.name: options.max_length or folder.settings.get("max_length") for folder in folders}

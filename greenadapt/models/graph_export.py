@@ -67,8 +67,7 @@ def write_graph(exported: InferenceModel, backend: CompiledBackend, quantize: Qu
 def export_plain(exported: InferenceModel, inputs: tuple[str, ...], file: Path) -> None:
     """Write the graph of a model in ONNX and float32, with any number of inputs of any length."""
     model = exported.model.eval()
-    has_encoder = exported.head is None or exported.task is not None
-    (getattr(model, "encoder", model) if has_encoder else model).set_attn_implementation("eager")
+    (model if exported.task is None else model.encoder).set_attn_implementation("eager")
     b, n, pad = 2, 8, int(exported.checkpoint.config.get("pad_token_id") or 0)
     arguments = {
         "inputs_embeds": torch.zeros(b, n, exported.checkpoint.dim),

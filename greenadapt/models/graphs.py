@@ -51,7 +51,7 @@ class GraphRunner:
     """See ``Compiled.inputs``."""
     table: RowTable
     checkpoint: Checkpoint
-    head: str | None
+    head: str
     pad_id: int
     threads: int
 

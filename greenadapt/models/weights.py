@@ -277,8 +277,8 @@ class InferenceModel:
     rows: StreamedRows
     checkpoint: Checkpoint
     """The folder of the whole model."""
-    head: str | None = None
-    """That of the only or first task; ``None`` for sentence vectors."""
+    head: str
+    """That of the only or first task; empty for an encoder alone."""
     task: str | None = None
     """The only or first task of a multitask model."""
 
@@ -386,9 +386,9 @@ def open_task_model(folder: Path, *, has_head: bool = True) -> InferenceModel:
         raise MissingError(f"{folder} is not a task model: it has no config.json", "make one with finetune")
     checkpoint, table = read_table(folder)
     weights, first = split_head(read_weights(checkpoint) if is_whole else read_tensors(folder / WEIGHTS_FILE))
-    head = _head_of(checkpoint, folder) if has_head else None
+    head = _head_of(checkpoint, folder) if has_head else ""
     rows = Rows.of((), int(checkpoint.config.get("pad_token_id") or 0), ())
-    mapping = ENCODER if head is None else HEADS[head]
+    mapping = HEADS[head] if has_head else ENCODER
     model, new, _ = load_model(checkpoint, mapping, weights, rows, table=table)
     if new:
         name = type(model).__name__

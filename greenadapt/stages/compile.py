@@ -7,17 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from greenadapt.checkpoints.layout import EMBEDDING_FILE, FACTS_FILE, GRAPHS, TASK_FILE, Compiled, is_multitask
+from greenadapt.checkpoints.layout import EMBEDDING_FILE, FACTS_FILE, GRAPHS, TASK_FILE, Compiled
 from greenadapt.checkpoints.provenance import adapted_input, model_facts
-from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.checkpoints.sentence_modules import SentenceModules
 from greenadapt.checkpoints.source import PretrainedModel, find_model
-from greenadapt.checkpoints.writer import copy_side_files
 from greenadapt.config import CompileConfig
 from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.inference.models import open_in_torch, refuse_uncompiled
 from greenadapt.models.graphs import check_choice, require_backend
-from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
+from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.session import COMPILE, W2V, Session, require_made_for
 from greenadapt.storage.arrays import Streamed, write_arrays
 from greenadapt.storage.files import Json, write_json
@@ -36,7 +33,7 @@ def compile_model(session: Session, model: str, config: CompileConfig) -> Result
     and task.
 
     Raises ``UsageError`` for a model with a memory, for a model of several tasks if none is named, and without
-    ``session.out``, ``MissingError`` if a package that compiles is not installed.
+    ``session.out``, ``MissingError`` for a model without a task and if a package that compiles is not installed.
     """
     if session.out is None:
         raise UsageError("no output folder", "give one with --out")
@@ -52,38 +49,25 @@ def compile_model(session: Session, model: str, config: CompileConfig) -> Result
         return session.run(place, job)
 
 
-def _task(source: PretrainedModel, config: CompileConfig) -> TaskFolder | None:
-    """The model's task; ``None`` for an encoder."""
+def _task(source: PretrainedModel, config: CompileConfig) -> TaskFolder:
     if Compiled.read(source.folder) is not None:
         raise InputError(f"{source.source} is compiled already", "give the model that it was made from")
-    has_task = (source.folder / TASK_FILE).is_file() or is_multitask(source.folder)
-    if not has_task and not answers_from_elsewhere(source.folder):
-        for option, value in (("--seed", config.seed), ("--task", config.task)):
-            if value is not None:
-                raise UsageError(f"{option} {value}, but {source.source} is an encoder", f"leave out {option}")
-        return None
     task = TaskFolder.find(str(source.folder), config.seed, config.task)
     refuse_uncompiled([task], config.backend)
     return task
 
 
-def _write(source: PretrainedModel, task: TaskFolder | None, config: CompileConfig, work: Path) -> Outcome:
+def _write(source: PretrainedModel, task: TaskFolder, config: CompileConfig, work: Path) -> Outcome:
     from greenadapt.models.graph_export import write_graph
-    from greenadapt.models.sentence_vectors import open_sentence_model
 
-    if task is None:
-        model = open_sentence_model(Checkpoint.open(source.folder), SentenceModules.read(source.folder))
-    else:
-        model = open_in_torch([task])
+    model = open_in_torch([task])
     write_graph(model, config.backend, config.quantize, work).write(work)
     checkpoint, table = model.checkpoint, model.rows.table
     rows = Streamed(table.embedding.shape, np.dtype("<f4"), table.blocks())
     write_arrays(work / EMBEDDING_FILE, {checkpoint.embedding_name: rows})
     write_json(work / "config.json", checkpoint.config)
     copy_tokenizers(source.folder, work)
-    if task is None:
-        copy_side_files(source.folder, work)
-    elif task.settings:
+    if task.settings:
         write_json(work / TASK_FILE, {name: value for name, value in task.settings.items() if name not in _LEFT_OUT})
     if (source.folder / FACTS_FILE).is_file():
         shutil.copyfile(source.folder / FACTS_FILE, work / FACTS_FILE)

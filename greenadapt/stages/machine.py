@@ -30,7 +30,6 @@ _EXTRAS = {
     "fast": (("numba",), "the fast engine of w2v"),
     "energy": (("codecarbon",), "measured energy; it is estimated from CPU time"),
     "hub": (("datasets",), "data sets of the hub"),
-    "sentence": (("sentence-transformers",), "to_sentence_transformers"),
     "sentencepiece": (("sentencepiece", "protobuf"), "models with a SentencePiece file and no tokenizer.json"),
     "search": (("tantivy",), "index, search and qa --index"),
     "report": (("vl-convert-python",), "the page of report"),

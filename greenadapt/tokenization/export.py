@@ -127,11 +127,6 @@ def copy_tokenizers(source: Path, folder: Path) -> None:
     """
     (folder / TOKENIZER_FILE).write_bytes(tokenizer_json(source))
     _copy_base_files(source, folder)
-    copy_views(source, folder)
-
-
-def copy_views(source: Path, folder: Path) -> None:
-    """Copy the base tokenizer and the added words of an expanded model, if any."""
     _copy_files(source, folder, (WORDS_FILE,))
     if (source / BASE_FOLDER).is_dir():
         (folder / BASE_FOLDER).mkdir(exist_ok=True)

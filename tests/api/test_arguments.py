@@ -21,14 +21,10 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "model": lambda value: greenadapt.load(value),
     "task": lambda value: greenadapt.load(NOWHERE, task=value),
     "folder": lambda value: greenadapt.EncoderModel(value),
-    "backend": lambda value: greenadapt.EncoderModel(NOWHERE, backend=value),
-    "texts": lambda value: ADAPTED.encode(value),
-    "view": lambda value: ADAPTED.encode("a", view=value),
-    "batch_size": lambda value: ADAPTED.encode("a", batch_size=value),
-    "progress": lambda value: ADAPTED.encode("a", progress=value),
+    "backend": lambda value: greenadapt.load(NOWHERE, backend=value),
+    "progress": lambda value: ADAPTED.neighbours("virus", progress=value),
     "words": lambda value: ADAPTED.neighbours("virus", value),
     "top": lambda value: ADAPTED.neighbours("virus", top=value),
-    "views": lambda value: ADAPTED.to_sentence_transformers(value),
     "place": lambda value: greenadapt.Index(value),
     "reading": lambda value: greenadapt.TaskModel(NOWHERE, reading=value),
     "data": lambda value: TASK.predict(value),
@@ -57,13 +53,11 @@ def test_a_value_of_a_wrong_type_is_named_before_any_work(name: str) -> None:
     ("name", "value", "message"),
     [
         ("top", 0, "top is 0, must be at least 1"),
-        ("batch_size", 0, "batch_size is 0, must be at least 1"),
         ("top", True, "top is True, must be a whole number, at least 1"),
         ("top", "3", "top is '3', must be a whole number, at least 1"),
         ("seeds", 10**30, "must be from 1 to 1000"),
         ("seed", -1, "seed is -1"),
-        ("view", "both", "view is 'both', must be one of mean, base, expanded"),
-        ("views", "base", "views is 'base', must be one of mean, expanded"),
+        ("backend", "openvino", "backend is 'openvino', must be one of torch, onnx"),
         ("folder", "a\0b", r"folder is 'a\\x00b', which no file can be called"),
         ("place", "\ud800", r"place is '\\ud800', which no file can be called"),
         ("data", SimpleNamespace(collect=None), "data is of type SimpleNamespace, .*: call collect\\(\\) first"),
@@ -88,7 +82,7 @@ def test_what_is_no_adapted_model_says_so() -> None:
 
 
 def test_numbers_of_numpy_paths_and_columns_are_taken(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
-    model = greenadapt.EncoderModel(Path(tiny_model()))
+    model = greenadapt.TaskModel(Path(tiny_model("BertForQuestionAnswering", initializer_range=0.3)))
     texts = ["the virus", "the patient"]
     forms: list[Any] = [iter(texts), tuple(texts), np.array(texts), dict.fromkeys(texts)]
     for module, make in (("pandas", "Series"), ("polars", "Series")):
@@ -98,9 +92,9 @@ def test_numbers_of_numpy_paths_and_columns_are_taken(tiny_model: TinyModel, tmp
         from datasets import Dataset
 
         forms.append(Dataset.from_dict({"text": texts})["text"])
-    expected = model.encode(texts, batch_size=np.int64(2), progress=np.bool_(False))  # type: ignore[arg-type]
+    expected = model.answer(texts, "the virus was here", top=np.int64(1))  # type: ignore[arg-type]
     for form in forms:
-        np.testing.assert_allclose(model.encode(form), expected, atol=1e-6)
+        assert model.answer(form, "the virus was here") == expected
     (tmp_path / "a.txt").write_text("the virus was here\n")
     run_alone("index", "--documents", "a.txt", "-o", "ix")
     index = greenadapt.Index(tmp_path / "ix")
@@ -111,17 +105,11 @@ def test_numbers_of_numpy_paths_and_columns_are_taken(tiny_model: TinyModel, tmp
     for value in (1.5, float("nan"), None):
         with pytest.raises(UsageError, match=r"^query is .*, must be text"):
             index.search(value)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="by is 'sense', must be one of bm25"):
-        index.search("virus", by="sense")  # type: ignore[arg-type]
     assert [passage.document for passage in index.search("virus \ud800")] == ["a.txt:1"]
 
 
 def test_lone_surrogates_are_replaced_in_every_method_as_in_files(tiny_model: TinyModel, tmp_path: Path) -> None:
     """And a warning counts them, where texts are data."""
-    model = greenadapt.EncoderModel(tiny_model())
-    with pytest.warns(UserWarning, match=r"1 .* not UTF-8, replaced by U\+FFFD"):
-        vectors = model.encode("the \ud800 virus")
-    np.testing.assert_array_equal(vectors, model.encode("the \ufffd virus"))
     qa = greenadapt.TaskModel(tiny_model("BertForQuestionAnswering", name="qa", initializer_range=0.3))
     with pytest.warns(UserWarning, match="replaced"):
         found_answer = qa.answer("which \ud800", "the \ud800 virus")

@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 from transformers import AutoModel
 
@@ -34,7 +33,6 @@ def test_a_copy_is_the_same_model(model: greenadapt.AdaptedModel, tmp_path: Path
     assert contents(saved) == expected
     assert [path.name for path in saved.parent.iterdir()] == ["medicine"]
     again = greenadapt.AdaptedModel.from_pretrained(saved)
-    np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
     assert again.words == model.words
     assert (
         AutoModel.from_pretrained(saved).config.vocab_size == AutoModel.from_pretrained(model.folder).config.vocab_size

@@ -19,6 +19,9 @@ from greenadapt.checkpoints.writer import MAX_SHARD_BYTES, copy_side_files, writ
 from greenadapt.config import DType
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import ArrayFile, Streamed
+from tests.support.sentence_models import describe_sentences
+from tests.support.small_tasks import NEW, sentences
+from tests.support.small_tasks import expand as add_words
 
 TinyModel = Callable[..., Path]
 Config = dict[str, object]
@@ -319,6 +322,24 @@ def test_side_files_of_sentence_transformers(minilm: Path, tmp_path: Path) -> No
         "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json",
     }  # fmt: skip
     assert all((tmp_path / file).read_bytes() == (minilm / file).read_bytes() for file in copied)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_old", [False, True])
+def test_sentence_transformers_loads_the_adapted_model(tiny_model: TinyModel, is_old: bool) -> None:
+    """With the base model's modules; texts without added words have the base model's vectors."""
+    sentence_transformers = pytest.importorskip("sentence_transformers", reason="NOT TESTED: sentence-transformers")
+    base = describe_sentences(tiny_model(initializer_range=0.1), "Pooling", "Dense", "Normalize", is_old=is_old)
+    folder = add_words(base, base.parent / "adapted")
+    assert [*folder.rglob("*.bin")] == []
+    texts = [" ".join(words) for words in sentences(6, 0)]
+    old, new = (sentence_transformers.SentenceTransformer(str(path), device="cpu") for path in (base, folder))
+    assert [type(module).__name__ for module in new] == ["Transformer", "Pooling", "Dense", "Normalize"]
+    has_word = [any(word in text.split() for word in NEW) for text in texts]
+    differences = abs(old.encode(texts) - new.encode(texts)).max(axis=1)
+    assert {*has_word} == {False, True}
+    assert [difference > 1e-3 for difference in differences] == has_word
+    np.testing.assert_allclose(differences[[not has for has in has_word]], 0, atol=1e-6)
 
 
 def test_module_folders_are_plain_and_hold_no_pickle(tmp_path: Path) -> None:

@@ -281,16 +281,6 @@ def test_every_architecture(family: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(ours.base, torchs.base, atol=1e-4, rtol=0)
 
 
-@pytest.mark.long
-@pytest.mark.slow
-def test_sentence_vectors(tagger: Path, tmp_path: Path) -> None:
-    encoder = expand(tiny_model_in(tmp_path, "BertModel"), tmp_path / "encoder")
-    folder = compiled(encoder, tmp_path / "served")
-    for view in ("mean", "base"):
-        ours, torchs = (greenadapt.load(path).encode(TEXTS, view=view) for path in (folder, encoder))
-        np.testing.assert_allclose(ours, torchs, atol=1e-4)
-
-
 @pytest.fixture
 def exports(monkeypatch: pytest.MonkeyPatch, run_alone: Run, tmp_path: Path) -> list[Path]:
     """The folders into which graphs are exported, in a workspace and a cache of their own."""

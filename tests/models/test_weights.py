@@ -15,14 +15,12 @@ from safetensors.torch import load_file, save_file
 
 from greenadapt.checkpoints.layout import WEIGHTS_FILE
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.checkpoints.sentence_modules import SentenceModules
 from greenadapt.config import MemoryConfig, PretrainConfig, TrainConfig
 from greenadapt.errors import InputError, MissingError
 from greenadapt.models.adapters.multitask import open_multitask
 from greenadapt.models.memory.fusion import attach_memory
 from greenadapt.models.mlm import open_masked_lm
 from greenadapt.models.rows import Rows, RowTable
-from greenadapt.models.sentence_vectors import open_sentence_model
 from greenadapt.models.weights import (
     ROWS_FILE,
     InferenceModel,
@@ -340,7 +338,6 @@ OPENERS: dict[str, Callable[[Checkpoint], object]] = {
     "encoder": lambda checkpoint: open_encoder(checkpoint, 9),
     "masked language model": lambda checkpoint: open_masked_lm(checkpoint, Rows.all(9), 9, seed=0),
     "many tasks": lambda checkpoint: open_multitask(checkpoint, {}, Rows.all(9), seed=0),
-    "sentence vectors": lambda checkpoint: open_sentence_model(checkpoint, SentenceModules()),
 }
 
 

@@ -99,7 +99,7 @@ def test_everything_is_checked_and_what_is_missing_has_advice(
 ) -> None:
     result = checks()
     assert {"python", "numpy", "GPU", "cores", "memory", "fast engine", "workspace", "model minilm"} <= set(result)
-    assert {"train", "sentence", "report", "s3"} <= set(result)
+    assert {"train", "report", "s3"} <= set(result)
     assert {row["state"] for row in result.values()} <= {"ok", "missing"}
     assert all(row["advice"] for row in result.values() if row["state"] != "ok")
     assert (result["numpy"]["state"], "HF_HUB_OFFLINE" in result["model hub"]["found"]) == ("ok", True)
