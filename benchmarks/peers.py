@@ -12,7 +12,7 @@ environment in ``--work``, on top of this one. A side that fails has its error i
 model of two layers, whose ratios mean nothing. Linux only.
 
 - ``w2v-384``, ``w2v-768``: text to vectors with gensim, an epoch, the words split by the tokenizer in a plain loop
-- ``predict``: entities of texts by a pipeline of transformers; ``compile-onnx``, ``compile-openvino``: by optimum
+- ``predict``: entities of texts by a pipeline of transformers; ``compile-onnx``: by optimum
 - ``finetune``: an epoch of entities with transformers' Trainer, the batches drawn at random
 - ``search-bm25s``, ``search-tantivy``: ten paragraphs for each query
 - ``qa``: answers from windows of long contexts, in a plain loop (``plain_loop.py``)
@@ -149,22 +149,21 @@ def predict_pipeline(setting: Setting) -> Iterator[Work]:
     yield lambda: pipeline(texts)
 
 
-def compile_own(setting: Setting, backend: str) -> Iterator[Work]:
+def compile_own(setting: Setting) -> Iterator[Work]:
     """Entities of texts by a compiled model."""
-    folder = setting.work / backend
+    folder = setting.work / "onnx"
     if not folder.is_dir():
-        _greenadapt(setting, "compile", "--model", setting.work / "ner", "--backend", backend, "-o", folder)
-    yield from predict_own(setting, backend)
+        _greenadapt(setting, "compile", "--model", setting.work / "ner", "-o", folder)
+    yield from predict_own(setting, "onnx")
 
 
-def compile_optimum(setting: Setting, module: str, kind: str) -> Iterator[Work]:
+def compile_optimum(setting: Setting) -> Iterator[Work]:
     """Entities of texts by a pipeline whose model optimum exports."""
-    from importlib import import_module
-
     import transformers
+    from optimum.onnxruntime import ORTModelForTokenClassification
 
     folder, texts = setting.work / "ner", setting.lines(setting.n(1000, 20))
-    model = getattr(import_module(module), kind).from_pretrained(folder, export=True)
+    model = ORTModelForTokenClassification.from_pretrained(folder, export=True)
     # A transformers that optimum takes need not know the class in tokenizer_config.json.
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_file=str(folder / "tokenizer.json"), pad_token="[PAD]", model_max_length=512
@@ -443,24 +442,17 @@ class Task:
     own_packages: tuple[str, ...] = ()
 
 
-_BACKENDS = {"onnx": ("onnxruntime", "onnx", "onnxscript"), "openvino": ("openvino", "nncf")}
-
-
-def _optimum(backend: str, module: str, kind: str, *packages: str) -> Task:
-    own_side, peer_side = lambda s: compile_own(s, backend), lambda s: compile_optimum(s, module, kind)
-    return Task("optimum", own_side, peer_side, packages, _BACKENDS[backend])
-
-
 TASKS = {
     "w2v-384": Task("gensim", lambda s: w2v_own(s, 384), lambda s: w2v_gensim(s, 384), ("gensim",)),
     "w2v-768": Task("gensim", lambda s: w2v_own(s, 768), lambda s: w2v_gensim(s, 768), ("gensim",)),
     "predict": Task("pipeline", predict_own, predict_pipeline),
     "finetune": Task("Trainer", finetune_own, finetune_trainer, ("accelerate",)),
-    "compile-onnx": _optimum(
-        "onnx", "optimum.onnxruntime", "ORTModelForTokenClassification", "optimum-onnx[onnxruntime]"
-    ),
-    "compile-openvino": _optimum(
-        "openvino", "optimum.intel", "OVModelForTokenClassification", "optimum-intel[openvino]"
+    "compile-onnx": Task(
+        "optimum",
+        compile_own,
+        compile_optimum,
+        ("optimum-onnx[onnxruntime]",),
+        ("onnxruntime", "onnx", "onnxscript"),
     ),
     "search-bm25s": Task("bm25s", search_own, search_bm25s, ("bm25s",)),
     "search-tantivy": Task("tantivy", search_own, search_tantivy, ("tantivy",)),

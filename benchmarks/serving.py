@@ -1,7 +1,7 @@
 """A fine-tuned model on a CPU beside a plain loop with transformers: inputs a second, scores, memory, start-up.
 
     python benchmarks/serving.py --model runs/ner --test test.tsv --work DIR [--threads 2] [--rounds 3] [--limit 300]
-        [--kinds torch onnx onnx-int8 openvino openvino-int8 openvino-bf16] [--passages 5 10] [--lines 100000]
+        [--kinds torch onnx onnx-int8] [--passages 5 10] [--lines 100000]
 
 The plain loop is what one writes by hand: AutoTokenizer, AutoModelFor… in float32, 32 inputs of the base tokenization
 at a time in the order of the file, padded to the longest; a question with its context goes through one at a time, in
@@ -34,7 +34,7 @@ from machine import machine_line
 from plain_loop import Plain, PlainSetting, quiet
 from tables import aligned, with_interval
 
-from greenadapt.config import Backend, CompileConfig, Pool, QaConfig, Quantize, ReadingOptions
+from greenadapt.config import CompileConfig, Pool, QaConfig, Quantize, ReadingOptions
 from greenadapt.inference.models import MARGIN, OpenedModel, stream_with_margin
 from greenadapt.inference.qa.inquiry import OwnPassages, on_contexts
 from greenadapt.inference.qa.lookups import QaModel, answers
@@ -52,7 +52,7 @@ from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 
-KINDS = ("torch", "onnx", "onnx-int8", "openvino", "openvino-int8", "openvino-bf16")
+KINDS = ("torch", "onnx", "onnx-int8")
 ONE_VIEW, BOTH_VIEWS = "one view", "both views"
 MARGINS = (0.3, 0.5, 0.7, MARGIN)
 WAYS: dict[str, tuple[Pool, float | None]] = {
@@ -127,8 +127,8 @@ def plain_side(folder: TaskFolder, opened: OpenedModel, threads: int) -> Side:
 
 def our_sides(folder: TaskFolder, kind: str, work: Path, passages: Sequence[int]) -> Iterator[Side]:
     """Our model, in the base tokenization and in both, of whole inputs and of the best paragraphs."""
-    backend, _, quantize = kind.partition("-")
-    path = folder.folder if backend == "torch" else compiled(folder.folder, backend, quantize or "none", work / kind)  # type: ignore[arg-type]
+    quantize: Quantize = "int8" if kind == "onnx-int8" else "none"
+    path = folder.folder if kind == "torch" else compiled(folder.folder, quantize, work / kind)
     task_folder = TaskFolder.find(str(path))
     opened = OpenedModel.open([task_folder], ReadingOptions("mean", precision="float32"))
     for way, (pool, margin) in WAYS.items():
@@ -154,9 +154,9 @@ def on_passages(opened: OpenedModel, words: Words, n: int, questions: Sequence[Q
     return [pair[0] for pair in answers(reader, on_contexts(questions, passages_of), QaConfig())]
 
 
-def compiled(model: Path, backend: Backend, quantize: Quantize, out: Path) -> Path:
+def compiled(model: Path, quantize: Quantize, out: Path) -> Path:
     """The compiled model, made if it is not there."""
-    config = CompileConfig(backend=backend, quantize=quantize)  # type: ignore[arg-type]
+    config = CompileConfig(quantize=quantize)
     compile_model(Session(Workspace(out.parent / "ws"), Silent(), out=out), str(model), config)
     return out
 
@@ -327,7 +327,7 @@ def main() -> None:
     for _ in range(options.rounds):
         for side in sides:
             times[side.name].add(side.run, timed)
-    print(machine_line(["torch", "transformers", "onnxruntime", "openvino"]), f"; {options.threads} threads")
+    print(machine_line(["torch", "transformers", "onnxruntime"]), f"; {options.threads} threads")
     scored = examples[: options.scored]
     print(f"{folder.task.name}, {len(timed)} of {len(examples)} examples timed, {len(scored)} scored\n")
     rows = [["", "inputs/s", "ratio", "ratio by processor time", "one view = 1", "by processor time"]]

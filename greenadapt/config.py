@@ -26,8 +26,8 @@ PoolChoice = Literal[Pool, "best"]
 EnsembleRule = Literal["logits", "probabilities"]
 Keep = Literal["last", "best"]
 Precision = Literal["auto", "float32", "bfloat16"]
-Backend = Literal["torch", "onnx", "openvino"]
-Quantize = Literal["none", "int8", "bf16"]
+Backend = Literal["torch", "onnx"]
+Quantize = Literal["none", "int8"]
 LabelKind = Literal["auto", "classes", "numbers"]
 WordUnit = Literal["whitespace", "punct"]
 Strategy = Literal["single", "multiple", "gated", "chunk", "logits"]
@@ -842,7 +842,7 @@ class ReadingOptions(Checked):
     backend: Annotated[
         Backend | None,
         Option(
-            "Library that runs the model; onnx and openvino compile it first and keep the graph.",
+            "Library that runs the model; onnx compiles it first and keeps the graph.",
             unset="as compiled, else torch",
         ),
     ] = None
@@ -855,10 +855,7 @@ class ReadingOptions(Checked):
 class CompileConfig(Checked):
     """How a model is compiled."""
 
-    backend: Annotated[Literal["onnx", "openvino"], basic("Library that runs the model.")] = "onnx"
-    quantize: Annotated[
-        Quantize, basic("Data type of the matrix products: float32 (none), int8, or bf16 with OpenVINO.")
-    ] = "none"
+    quantize: Annotated[Quantize, basic("Data type of the matrix products: float32 (none) or int8.")] = "none"
     seed: Annotated[int | None, Option("Seed of the model to compile.", unset="the first in the folder")] = None
     task: Annotated[str | None, basic("Task of a multitask model to compile.")] = None
 

@@ -6,7 +6,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
-from greenadapt.config import Backend, Length, Pool, Quantize
+from greenadapt.config import Length, Pool, Quantize
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.files import Json, read_own, read_own_object, write_json
@@ -184,23 +184,20 @@ def require_task(folder: Path, name: str) -> None:
         raise MissingError(f"{folder} has no task {name!r}", f"it has {', '.join(tasks) or 'none'}")
 
 
-CompiledBackend = Literal["onnx", "openvino"]
-"""Runtime of a graph."""
 GraphInput = Literal["attention_mask", "token_type_ids", "position_ids"]
 """Optional inputs of a graph in addition to ``inputs_embeds``."""
 COMPILED_FILE = "compiled.json"
 """Settings of a compiled model."""
 EMBEDDING_FILE = "embedding.safetensors"
 """Embedding of a compiled model, which is not in the graph."""
-GRAPHS: dict[Backend, str] = {"onnx": "model.onnx", "openvino": "model.xml"}
-"""Backend → the graph's file; OpenVINO stores the weights in ``model.bin``."""
+GRAPH_FILE = "model.onnx"
+"""Graph of a compiled model."""
 
 
 @dataclass(frozen=True)
 class Compiled:
     """Settings of a compiled model."""
 
-    backend: CompiledBackend
     quantize: Quantize
     head: str
     """Head as in ``Architecture.heads``, such as ``TokenClassification``."""

@@ -12,7 +12,7 @@ Model = Annotated[str, option("--model -m", "What finetune wrote, or any extract
 OutFolder = Annotated[Path, option("--out -o", "Folder of the compiled model.")]
 
 
-@app.command(epilog=examples("compile -m runs/ner --backend onnx --quantize int8 -o served"))
+@app.command(epilog=examples("compile -m runs/ner --quantize int8 -o served"))
 def compile(  # noqa: A001  (the command's name)
     *,
     model: Model,
@@ -21,10 +21,10 @@ def compile(  # noqa: A001  (the command's name)
     out: OutFolder,
     as_json: o.AsJson = False,
 ) -> None:
-    """Convert a model to ONNX Runtime or OpenVINO.
+    """Convert a model to ONNX Runtime.
 
-    ONNX Runtime and OpenVINO run the model on CPUs faster, and without torch. predict, qa and load read the folder as
-    they read the model.
+    ONNX Runtime runs the model on CPUs faster, and without torch. predict, qa and load read the folder as they read the
+    model.
     """
     from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import compile as stage

@@ -121,11 +121,11 @@ class OpenedModel:
             from greenadapt.models.weights import read_memory
 
             memory = MemoryChoice.of_settings(first.settings, first.folder, first.weights, options.memory)
-            machine = Machine.start("bfloat16" if quantize == "bf16" else options.precision, ())
+            machine = Machine.start(options.precision, ())
             model = open_in_torch(folders)
         else:
-            refuse_uncompiled(folders, backend)
-            model = open_graph(graph_source(first), backend, quantize)
+            refuse_uncompiled(folders)
+            model = open_graph(graph_source(first), quantize)
         if model.head != first.task.head:
             raise InputError(
                 f"{first.folder} holds a model for {model.head}, not for {first.task.head}",
@@ -224,16 +224,10 @@ def check_reading(folders: Sequence[TaskFolder], options: ReadingOptions) -> Non
     for a margin if a model does not read both tokenizations or has no probabilities.
     """
     for folder in folders:
-        backend, quantize = choose_backend(folder.folder, options)
-        if options.precision == "auto":
-            continue
-        if backend != "torch":
+        backend, _ = choose_backend(folder.folder, options)
+        if options.precision != "auto" and backend != "torch":
             raise UsageError(
                 f"--precision {options.precision} is for --backend torch, this is {backend}", "leave it out"
-            )
-        if quantize == "bf16" and options.precision != "bfloat16":
-            raise UsageError(
-                f"--precision {options.precision} and --quantize bf16 exclude each other", "leave out one of them"
             )
     if options.margin is None:
         return
@@ -264,17 +258,17 @@ def graph_source(folder: TaskFolder) -> GraphSource:
     if folder.part is not None:
         files.append(folder.part / WEIGHTS_FILE)
     export = partial(open_in_torch, [folder])
-    return GraphSource(folder.folder, folder.weights, tuple(files), {"task": folder.name}, export)
+    return GraphSource(folder.folder, folder.weights, tuple(files), folder.name, export)
 
 
-def refuse_uncompiled(folders: Sequence[TaskFolder], backend: str) -> None:
+def refuse_uncompiled(folders: Sequence[TaskFolder]) -> None:
     """Raise ``UsageError`` for several tasks at once or a model with a memory, which have no graph."""
     folder = folders[0]
     if len(folders) > 1:
-        raise UsageError(f"--backend {backend} runs one task, --task has {len(folders)}", "name one task")
+        raise UsageError(f"--backend onnx runs one task, --task has {len(folders)}", "name one task")
     if folder.settings.get("memory") is not None:
         raise UsageError(
-            f"{folder.folder} has a memory (G-MAP), which --backend {backend} does not run", "use --backend torch"
+            f"{folder.folder} has a memory (G-MAP), which --backend onnx does not run", "use --backend torch"
         )
 
 

@@ -1,4 +1,4 @@
-"""Torch models written as graphs for ONNX Runtime and OpenVINO, without their embedding, in float32 or in int8."""
+"""Torch models written as graphs for ONNX Runtime, without their embedding, in float32 or in int8."""
 
 import logging
 import warnings
@@ -14,7 +14,7 @@ import torch
 from onnx import helper, numpy_helper
 from onnxruntime.quantization.onnx_model import ONNXModel
 
-from greenadapt.checkpoints.layout import GRAPHS, Compiled, CompiledBackend
+from greenadapt.checkpoints.layout import GRAPH_FILE, Compiled
 from greenadapt.config import Quantize
 from greenadapt.errors import ResourceError, first_line
 from greenadapt.models.graphs import graph_inputs
@@ -47,21 +47,21 @@ class _Logits(torch.nn.Module):
         return output["logits"]
 
 
-def write_graph(exported: InferenceModel, backend: CompiledBackend, quantize: Quantize, folder: Path) -> Compiled:
+def write_graph(exported: InferenceModel, quantize: Quantize, folder: Path) -> Compiled:
     """Write the graph of a model into ``folder``; raises ``ResourceError`` if the disk is full.
 
     In int8 the weights of matrix products have one scale per output, and their inputs one scale per piece, computed at
-    run time (dynamic quantization): by ``in_int8`` for ONNX Runtime, by OpenVINO itself. There is no calibration, and
-    no text has an effect on another text of its batch.
+    run time (dynamic quantization, see ``in_int8``). There is no calibration, and no text has an effect on another text
+    of its batch.
     """
     inputs = graph_inputs(exported.checkpoint)
     plain = folder / "plain.onnx"
     with _quiet():
         export_plain(exported, inputs, plain)
-        _WRITERS[backend](plain, quantize, folder)
+        _write(plain, quantize, folder / GRAPH_FILE)
     for file in folder.glob(f"{plain.name}*"):
         file.unlink()
-    return Compiled(backend, quantize, exported.head, inputs)
+    return Compiled(quantize, exported.head, inputs)
 
 
 def export_plain(exported: InferenceModel, inputs: tuple[str, ...], file: Path) -> None:
@@ -91,32 +91,18 @@ def export_plain(exported: InferenceModel, inputs: tuple[str, ...], file: Path) 
     program.save(file)
 
 
-def _write_onnx(plain: Path, quantize: Quantize, folder: Path) -> None:
+def _write(plain: Path, quantize: Quantize, file: Path) -> None:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
         model = onnx.load(plain)
         if quantize == "int8":
             model = in_int8(model)
-        onnx.save(model, folder / GRAPHS["onnx"])
+        onnx.save(model, file)
     except (ValueError, DecodeError) as error:  # what the exporter wrote to a full disk is cut, without an error
         raise ResourceError(
             f"{plain}, the exported graph, cannot be read ({first_line(error)})", "free some space on the disk"
         ) from error
-
-
-def _write_openvino(plain: Path, quantize: Quantize, folder: Path) -> None:
-    import openvino
-
-    model = openvino.Core().read_model(plain)
-    if quantize == "int8":
-        import nncf
-
-        model = nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_SYM)
-    openvino.save_model(model, folder / GRAPHS["openvino"], compress_to_fp16=False)
-
-
-_WRITERS = {"onnx": _write_onnx, "openvino": _write_openvino}
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Compiled models, run by ONNX Runtime or OpenVINO; torch is loaded only to compile one."""
+"""Compiled models, run by ONNX Runtime; torch is loaded only to compile one."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from greenadapt import __version__
-from greenadapt.checkpoints.layout import GRAPHS, Compiled, CompiledBackend, GraphInput
+from greenadapt.checkpoints.layout import GRAPH_FILE, Compiled, GraphInput
 from greenadapt.checkpoints.provenance import adapted_input
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
@@ -37,7 +37,8 @@ Graph = Callable[[Mapping[str, Array]], Array]
 
 # As many as a core's caches hold, see models/forward.py.
 _BATCH_PIECES = 1 << 10
-_NEEDS = {"onnx": ("onnxruntime", "onnx", "onnxscript"), "openvino": ("openvino", "onnx", "onnxscript", "nncf")}
+_NEEDS = "onnxruntime", "onnx", "onnxscript"
+"""What runs graphs, and what else makes them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,30 +128,23 @@ def choose_backend(folder: Path, options: ReadingOptions) -> tuple[Backend, Quan
     compiled = Compiled.read(folder)
     if compiled is None:
         backend, quantize = options.backend or "torch", options.quantize or "none"
-        check_choice(backend, quantize)
+        if (backend, quantize) == ("torch", "int8"):
+            raise UsageError("--quantize int8 needs a compiled model", "give --backend onnx")
     else:
-        backend, quantize = compiled.backend, compiled.quantize
+        backend, quantize = "onnx", compiled.quantize
         for name, option, value in (("backend", options.backend, backend), ("quantize", options.quantize, quantize)):
             if option not in (None, value):
-                raise UsageError(f"--{name} {option}, but {folder} was compiled with --{name} {value}", "leave it out")
+                raise UsageError(f"--{name} {option}, but {folder} was compiled: {name} {value}", "leave it out")
     if backend == "torch" or compiled is None:
         require_torch("running a model that is not compiled")
     if backend != "torch":
-        require_backend(backend, to_compile=compiled is None)
+        require_onnx("--backend onnx", to_compile=compiled is None)
     return backend, quantize
 
 
-def check_choice(backend: Backend, quantize: Quantize) -> None:
-    """Raise ``UsageError`` for numbers that a backend does not have."""
-    if (backend, quantize) == ("torch", "int8"):
-        raise UsageError("--quantize int8 needs a compiled model", "give --backend onnx or --backend openvino")
-    if (backend, quantize) == ("onnx", "bf16"):
-        raise UsageError("ONNX Runtime has no bfloat16 on CPUs", "give --backend openvino, or --quantize int8")
-
-
-def require_backend(backend: Backend, *, to_compile: bool) -> None:
-    """Raise ``MissingError`` if the packages that run a backend's graphs, or make them, are not installed."""
-    require("compile", *_NEEDS[backend][: None if to_compile else 1], by=f"--backend {backend}")
+def require_onnx(purpose: str, *, to_compile: bool) -> None:
+    """Raise ``MissingError`` if the packages that run graphs, or make them, are not installed."""
+    require("compile", *_NEEDS[: None if to_compile else 1], by=purpose)
 
 
 @dataclass(frozen=True)
@@ -162,25 +156,24 @@ class GraphSource:
     """A folder of ``read_table``."""
     files: tuple[Path, ...]
     """Files of weights beside those of ``adapted_input``; some may not exist."""
-    settings: Json
-    """What else decides the graph."""
+    task: str | None
+    """The task of a multitask model."""
     export: "Callable[[], InferenceModel]"
 
-    def config(self, backend: CompiledBackend, quantize: Quantize) -> Json:
+    def config(self, quantize: Quantize) -> Json:
         """All that decides the exported graph."""
         model = PretrainedModel(self.folder.name, self.folder, str(self.folder))
         files = [hash_file(file) for file in self.files if file.is_file()]
-        packages = ("torch", "transformers", *_NEEDS[backend])
+        packages = ("torch", "transformers", *_NEEDS)
         return {
             "model": hash_json([adapted_input(model)["sha256"], *files]),
-            **self.settings,
-            "backend": backend,
+            "task": self.task,
             "quantize": quantize,
             "versions": {"greenadapt": __version__, **{name: import_module(name).__version__ for name in packages}},
         }
 
 
-def open_graph(source: GraphSource, backend: Backend, quantize: Quantize) -> GraphRunner:
+def open_graph(source: GraphSource, quantize: Quantize) -> GraphRunner:
     """The graph of a compiled model, or else the exported graph, which the workspace keeps.
 
     If the workspace cannot be written, or another process writes it, the exported graph is temporary. Raises
@@ -190,26 +183,25 @@ def open_graph(source: GraphSource, backend: Backend, quantize: Quantize) -> Gra
     compiled = Compiled.read(folder)
     if compiled is not None:
         checkpoint = Checkpoint.open(folder)
-        file = folder / GRAPHS[compiled.backend]
+        file = folder / GRAPH_FILE
         if not file.is_file():
             raise InputError(f"{folder} has no {file.name}", "copy the whole folder, or compile the model again")
         return _runner(file, compiled, RowTable.of(checkpoint.embedding()), checkpoint)
-    assert backend != "torch"
 
     def build(work: Path) -> Outcome:
         from greenadapt.models.graph_export import write_graph
 
-        write_graph(source.export(), backend, quantize, work).write(work)
+        write_graph(source.export(), quantize, work).write(work)
         return Outcome({})
 
     def opened(kept: Path) -> GraphRunner:
         compiled = Compiled.read(kept)
         assert compiled is not None
         checkpoint, table = read_table(source.weights)
-        return _runner(kept / GRAPHS[backend], compiled, table, checkpoint)
+        return _runner(kept / GRAPH_FILE, compiled, table, checkpoint)
 
     try:
-        kept = _kept(Job("graph", source.config(backend, quantize), {}, build))
+        kept = _kept(Job("graph", source.config(quantize), {}, build))
     except (ConflictError, OSError):
         with TemporaryDirectory(prefix="greenadapt-") as name:
             build(Path(name))
@@ -230,12 +222,7 @@ def _kept(job: Job) -> Path:
 
 def _runner(file: Path, compiled: Compiled, table: RowTable, checkpoint: Checkpoint) -> GraphRunner:
     threads = _threads()
-    width = int(checkpoint.config.get("hidden_size") or checkpoint.dim)
-    opener = {"onnx": _open_onnx, "openvino": _open_openvino}[compiled.backend]
-    try:
-        graph = opener(file, compiled.quantize, threads, width)
-    except (RuntimeError, ValueError) as error:  # as both runtimes report files that they cannot read
-        raise InputError(f"{file} cannot be run ({first_line(error)})", "compile the model again") from None
+    graph = _open(file, threads)
     pad = int(checkpoint.config.get("pad_token_id") or 0)
     return GraphRunner(graph, compiled.inputs, table, checkpoint, compiled.head, pad, threads)
 
@@ -246,7 +233,7 @@ def _threads() -> int:
     return int(number) if number.isdecimal() and int(number) > 0 else usable_cores()
 
 
-def _open_onnx(file: Path, _: Quantize, threads: int, __: int) -> Graph:
+def _open(file: Path, threads: int) -> Graph:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -262,7 +249,7 @@ def _open_onnx(file: Path, _: Quantize, threads: int, __: int) -> Graph:
             file, options, providers=["CPUExecutionProvider"], disabled_optimizers=["SkipLayerNormFusion"]
         )
     except Exception as error:  # its own types, which have no common one
-        raise ValueError(str(error)) from None
+        raise InputError(f"{file} cannot be run ({first_line(error)})", "compile the model again") from None
 
     def graph(inputs: Mapping[str, Array]) -> Array:
         return session.run(["logits"], dict(inputs))[0]
@@ -276,23 +263,6 @@ def has_vnni(system: Path = Path("/")) -> bool:
         return "vnni" in (system / "proc/cpuinfo").read_text("utf-8", "replace")
     except OSError:
         return False
-
-
-def _open_openvino(file: Path, quantize: Quantize, threads: int, width: int) -> Graph:
-    import openvino
-
-    config: dict[str, Any] = {
-        "INFERENCE_PRECISION_HINT": "bf16" if quantize == "bf16" else "f32",
-        "INFERENCE_NUM_THREADS": threads,
-        # Has to divide the numbers of a piece: for larger ones OpenVINO computes in float32.
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": str(width) if quantize == "int8" else "0",
-    }
-    request = openvino.Core().compile_model(file, "CPU", config).create_infer_request()
-
-    def graph(inputs: Mapping[str, Array]) -> Array:
-        return request.infer(dict(inputs), share_inputs=True)["logits"].copy()
-
-    return graph
 
 
 def _positions(ids: Int64Array, pad_id: int) -> Int64Array:

@@ -1,4 +1,4 @@
-"""``compile`` and ``export``: a model for ONNX Runtime or OpenVINO, and word vectors for other programs."""
+"""``compile`` and ``export``: a model for ONNX Runtime, and word vectors for other programs."""
 
 import shutil
 from dataclasses import asdict
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from greenadapt.checkpoints.layout import EMBEDDING_FILE, FACTS_FILE, GRAPHS, TASK_FILE, Compiled
+from greenadapt.checkpoints.layout import EMBEDDING_FILE, FACTS_FILE, GRAPH_FILE, TASK_FILE, Compiled
 from greenadapt.checkpoints.provenance import adapted_input, model_facts
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.config import CompileConfig
 from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.inference.models import open_in_torch, refuse_uncompiled
-from greenadapt.models.graphs import check_choice, require_backend
+from greenadapt.models.graphs import require_onnx
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.session import COMPILE, W2V, Session, require_made_for
 from greenadapt.storage.arrays import Streamed, write_arrays
@@ -29,17 +29,15 @@ _LEFT_OUT = ("pools", "tasks", "adapter", "added")
 
 
 def compile_model(session: Session, model: str, config: CompileConfig) -> Result:
-    """Write a model for ONNX Runtime or OpenVINO into the session's ``out``, with tokenizers, added words, embedding
-    and task.
+    """Write a model for ONNX Runtime into the session's ``out``, with tokenizers, added words, embedding and task.
 
     Raises ``UsageError`` for a model with a memory, for a model of several tasks if none is named, and without
     ``session.out``, ``MissingError`` for a model without a task and if a package that compiles is not installed.
     """
     if session.out is None:
         raise UsageError("no output folder", "give one with --out")
-    check_choice(config.backend, config.quantize)
     require_torch("compiling")
-    require_backend(config.backend, to_compile=True)
+    require_onnx("compiling", to_compile=True)
     source = find_model(model)
     place = session.place("", source.name, COMPILE)
     session.check(place, COMPILE, asdict(config))
@@ -53,7 +51,7 @@ def _task(source: PretrainedModel, config: CompileConfig) -> TaskFolder:
     if Compiled.read(source.folder) is not None:
         raise InputError(f"{source.source} is compiled already", "give the model that it was made from")
     task = TaskFolder.find(str(source.folder), config.seed, config.task)
-    refuse_uncompiled([task], config.backend)
+    refuse_uncompiled([task])
     return task
 
 
@@ -61,7 +59,7 @@ def _write(source: PretrainedModel, task: TaskFolder, config: CompileConfig, wor
     from greenadapt.models.graph_export import write_graph
 
     model = open_in_torch([task])
-    write_graph(model, config.backend, config.quantize, work).write(work)
+    write_graph(model, config.quantize, work).write(work)
     checkpoint, table = model.checkpoint, model.rows.table
     rows = Streamed(table.embedding.shape, np.dtype("<f4"), table.blocks())
     write_arrays(work / EMBEDDING_FILE, {checkpoint.embedding_name: rows})
@@ -71,10 +69,8 @@ def _write(source: PretrainedModel, task: TaskFolder, config: CompileConfig, wor
         write_json(work / TASK_FILE, {name: value for name, value in task.settings.items() if name not in _LEFT_OUT})
     if (source.folder / FACTS_FILE).is_file():
         shutil.copyfile(source.folder / FACTS_FILE, work / FACTS_FILE)
-    graph = work / GRAPHS[config.backend]
-    n_bytes = sum(file.stat().st_size for file in (graph, graph.with_suffix(".bin")) if file.is_file())
-    embedding_bytes = (work / EMBEDDING_FILE).stat().st_size
-    counts = {"rows": checkpoint.n_rows, "graph_bytes": n_bytes, "embedding_bytes": embedding_bytes}
+    graph_bytes, embedding_bytes = ((work / name).stat().st_size for name in (GRAPH_FILE, EMBEDDING_FILE))
+    counts = {"rows": checkpoint.n_rows, "graph_bytes": graph_bytes, "embedding_bytes": embedding_bytes}
     return Outcome(counts, {"model": model_facts(source)})
 
 

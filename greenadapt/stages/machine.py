@@ -34,7 +34,7 @@ _EXTRAS = {
     "search": (("tantivy",), "index, search and qa --index"),
     "report": (("vl-convert-python",), "the page of report"),
     "serve": (("fastapi", "uvicorn", "prometheus-client"), "serve"),
-    "compile": (("onnxruntime", "onnx", "onnxscript", "openvino", "nncf"), "compile, --backend and --quantize"),
+    "compile": (("onnxruntime", "onnx", "onnxscript"), "compile, --backend and --quantize"),
     "cluster": (("ray",), "--cluster"),
     "s3": (("boto3",), "s3 addresses"),
 }

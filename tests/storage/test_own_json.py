@@ -145,16 +145,15 @@ def test_a_wrong_line_is_named(tmp_path: Path) -> None:
 
 MANIFEST = {"greenadapt": "0.2.0", "stage": "w2v", "config": {}, "inputs": {}}
 FACTS = {"corpus": "a", "model": {"name": "b", "source": "c"}}
-COMPILED = {"backend": "onnx", "quantize": "none", "head": None, "inputs": ["attention_mask"]}
+COMPILED = {"quantize": "none", "head": "TokenClassification", "inputs": ["attention_mask"]}
 
 
 @pytest.mark.parametrize(
     ("name", "good", "key", "value"),
     [
-        *(("compiled.json", COMPILED, "backend", value) for value in (None, 5, "torch", ["onnx"], {})),
         *(("compiled.json", COMPILED, "inputs", value) for value in (None, 5, "attention_mask", [5], ["evil"])),
         *(("compiled.json", COMPILED, "quantize", value) for value in (None, "int4", {})),
-        *(("compiled.json", COMPILED, "head", value) for value in (5, [])),
+        *(("compiled.json", COMPILED, "head", value) for value in (None, 5, [])),
         *(("greenadapt.json", FACTS, "model", value) for value in (None, "b", {"name": 5, "source": "c"})),
         *(("greenadapt.json", FACTS, "rows", value) for value in ("5", [])),
         *(("task.json", {"task": "ner"}, "pool", value) for value in ("none", 5, {})),

@@ -96,7 +96,7 @@ class Index:
             )
 
     def _refresh(self) -> None:
-        """Forget what is cached if another process made the index again, with another model or configuration."""
+        """Read the facts again, and forget the words if another process made the index again with another model."""
         facts = self.store.facts()
         if facts is None or facts == self.facts:
             return
