@@ -1046,10 +1046,6 @@ ADAPTERS: dict[AdapterName, AdapterKind] = {
 """Name → kind."""
 
 
-PALS_READ = "pals_read"
-"""Key of the settings of ``houlsby-pals`` for the input of the PALs; models without it have PALs with another input."""
-
-
 @dataclass(frozen=True)
 class AdapterConfig(Checked):
     """What each task adds to a shared encoder (BERT and PALs, arXiv 1902.02671)."""
@@ -1129,17 +1125,16 @@ class AdapterConfig(Checked):
             check(not is_set or is_possible, f"{option} does not go with --adapter {self.adapter}: leave it out")
 
     def settings(self) -> dict[str, Any]:
-        """The fields as JSON, see ``_settings``, and what the adapter reads."""
-        settings = _settings(self, "top_layers", "own_pooler", "share_projections")
-        return settings | {PALS_READ: "feed-forward input"} if self.adapter == "houlsby-pals" else settings
+        """The fields as JSON, see ``_settings``."""
+        return _settings(self, "top_layers", "own_pooler", "share_projections")
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, Any]) -> "AdapterConfig":
         """The configuration that ``settings()`` came from; raises ``UsageError`` if they are not valid."""
         names = {field.name for field in fields(cls)}
         for key in settings:
-            check(key in names or key == PALS_READ, f"the adapter has {key!r}, which this version does not know")
-        return cls(**{key: value for key, value in settings.items() if key != PALS_READ})
+            check(key in names, f"the adapter has {key!r}, which this version does not know")
+        return cls(**settings)
 
     @property
     def kind(self) -> AdapterKind:

@@ -237,26 +237,18 @@ class AdaptedModel(EncoderModel):
         """How well rows as the new ones are predict the rows of held-out words.
 
         Raises:
-            MissingError: If there are no figures: fewer than 50 words could be compared; or, of a model of an earlier
-                version, the map's folder was moved.
+            MissingError: If there are no figures, since fewer than 50 words could be compared.
 
         Examples:
             >>> adapted.alignment.precision_at_10
             0.41
         """
-        from greenadapt.report.tables import MAP, figures_of
         from greenadapt.storage.results import read_manifest
 
-        facts = read_manifest(self.folder).facts
-        rows = facts.get("rows") or {"recipe": self.facts["config"].get("rows", MAP)}
-        heldout = {"figures": None, "note": f"rows by --rows {rows['recipe']} were not compared with held-out words"}
-        if rows["recipe"] == MAP and not rows.get("heldout"):
-            from greenadapt.stages.expand import alignment_of
-
-            heldout = alignment_of(self.folder).manifest.facts["heldout"]
-        figures = figures_of(rows, heldout)
+        rows = read_manifest(self.folder).facts.get("rows") or {"recipe": None, "heldout": {}}  # of another stage
+        figures = rows["heldout"].get(rows["recipe"])
         if figures is None:
-            raise MissingError(f"no figures: {heldout['note']}", "use a larger corpus")
+            raise MissingError(f"{self.folder} has no figures of rows of held-out words", "use a larger corpus")
         values = {**figures, **figures["base_rows"]["cosine"], "recipe": rows["recipe"]}
         return AlignmentQuality(**{field.name: values[field.name] for field in fields(AlignmentQuality)})
 

@@ -453,17 +453,6 @@ def r2_text(figures: Json) -> str:
     return f"R² {figures['r2']:.3f}{' (under 0: it explains nothing)' if explains_nothing(figures) else ''}"
 
 
-def figures_of(rows: Json | None, heldout: Json) -> Json | None:
-    """The figures of a model's new rows, ``rows`` of its manifest.
-
-    If it lacks them, and the rows are the mapped vectors, the figures of the map, ``heldout``; else ``None``.
-    """
-    rows = rows or {}
-    recipe = rows.get("recipe")
-    figures: Json | None = rows.get("heldout", {}).get(recipe)
-    return heldout["figures"] if figures is None and recipe == MAP else figures
-
-
 def rows_warning(figures: Json | None, recipe: str = MAP) -> str:
     """The consequence of rows that predict nothing, and advice; empty for useful rows, and without figures.
 

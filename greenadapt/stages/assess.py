@@ -70,7 +70,7 @@ def assess_rows(session: Session, model: str, config: AssessConfig) -> Json:
         "folder": str(expanded.path),
         "base": base.model.source,
         "corpus": expanded.manifest.facts["corpus"],
-        "recipe": (expanded.manifest.facts.get("rows") or {}).get("recipe", expanded.manifest.config["rows"]),
+        "recipe": expanded.manifest.facts["rows"]["recipe"],
         "added": _added(expanded, expansion.vectors),
         "substitution": None if size is None else {**size, "split": states[SPLIT]},
         "rows": {recipe: {**figures[recipe], **states.get(recipe, _NO_STATES)} for recipe in rows},

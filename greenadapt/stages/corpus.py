@@ -1,7 +1,7 @@
 """Choose a corpus and a model, prepare the text, and list corpora."""
 
 import shlex
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from greenadapt.checkpoints.provenance import model_facts, note_lowercasing
@@ -108,7 +108,6 @@ SHUFFLE_MEMORY = 256 << 20
 """Bytes of the word stream shuffled in memory at once; more is not faster."""
 _TEXT_PER_COMPRESSED_BYTE = 4
 """Approximate bytes of text per byte of a compressed file, to estimate the disk space needed."""
-_DEFAULTS = asdict(CorpusConfig())
 
 
 def prepare(session: Session, corpus: str | None, model: str | None, text: TextOptions) -> Result | str:
@@ -151,17 +150,14 @@ def choose_corpus(session: Session, corpus: str | None, text: TextOptions) -> Re
 
 def _repeated_options(prepared: Result) -> Json:
     """The fields and the format that the user set when a corpus was prepared, which later commands need not repeat."""
-    settings, arguments = _recipe_settings(prepared), prepared.manifest.facts.get("said")
-    if arguments is None:  # of an earlier version
-        return settings
+    settings, arguments = _recipe_settings(prepared), prepared.manifest.facts["said"]
     options = {"fields": "--field", "format": "--format", "sample_by": "--sample-by"}
     return {name: settings[name] for name, option in options.items() if arguments.get(option)}
 
 
 def _recipe_settings(prepared: Result) -> Json:
-    config = prepared.manifest.config  # without settings that have their defaults
-    sample_by = config.get("sample_by", Recipe.sample_by)
-    return {"fields": tuple(config["fields"]), "format": config["format"], "sample_by": sample_by}
+    config = prepared.manifest.config
+    return {"fields": tuple(config["fields"]), "format": config["format"], "sample_by": config["sample_by"]}
 
 
 def _recipe_of(prepared: Result) -> Recipe:
@@ -173,7 +169,7 @@ def _recipe_of(prepared: Result) -> Recipe:
         licence=facts["licence"],
         **_recipe_settings(prepared),
         sources=() if is_installed else tuple(map(Source, prepared.manifest.inputs["text"]["sources"])),
-        packages=tuple(config.get("packages", ())),
+        packages=tuple(config["packages"]),
         public_argument=facts["given"],
         argument=facts["corpus"],
     )
@@ -194,10 +190,7 @@ def _shared_place(session: Session, corpus: str, model: str, text: TextOptions) 
     common = session.workspace.place(corpus, model, CORPUS)
     variant = session.workspace.place(corpus, model, CORPUS, session.variant)
     current, options = common.current(), plain({**text.of_config(), **text.of_recipe()})
-    defaults = {**_DEFAULTS, "sample_by": Recipe.sample_by}
-    is_shared = current is None or all(
-        current.manifest.config.get(name, defaults.get(name)) == value for name, value in options.items()
-    )
+    is_shared = current is None or all(current.manifest.config[name] == value for name, value in options.items())
     return common if is_shared and variant.current() is None else variant
 
 
@@ -264,19 +257,16 @@ def _with_options(
     options = text.as_arguments()
     if current is None:
         return recipe, CorpusConfig(**text.of_config()), options
-    kept = {name: current.manifest.config.get(name, default) for name, default in _DEFAULTS.items()}
-    options = current.manifest.facts.get("said", {}) | options
+    kept = {field.name: current.manifest.config[field.name] for field in fields(CorpusConfig)}
+    options = current.manifest.facts["said"] | options
     recipe = replace(recipe, **{**_repeated_options(current), **text.of_recipe()})
     return recipe, CorpusConfig(**{**kept, **text.of_config()}), options
 
 
 def _settings(recipe: Recipe, config: CorpusConfig) -> Json:
-    """The settings that determine the result; as in version 0.1 if all later ones have their defaults."""
-    settings = {name: value for name, value in asdict(config).items() if name != "lenient" or value}
-    settings |= {"format": recipe.format, "fields": recipe.fields, "packages": recipe.packages}
-    if recipe.sample_by != Recipe.sample_by:
-        settings["sample_by"] = recipe.sample_by
-    return settings
+    """The settings that determine the result."""
+    of_recipe = {name: getattr(recipe, name) for name in ("format", "fields", "packages", "sample_by")}
+    return {**asdict(config), **of_recipe}
 
 
 def _facts(recipe: Recipe, model: PretrainedModel) -> Json:

@@ -164,8 +164,8 @@ def _warn_about_recipe(expansion: Expansion, progress: Progress) -> None:
 
 def _warning(facts: Json) -> str:
     """A warning if rows predict nothing."""
-    rows: Json | None = facts.get("rows")
-    return rows_warning(rows["heldout"].get(rows["recipe"]), rows["recipe"]) if rows else ""
+    rows: Json = facts["rows"]
+    return rows_warning(rows["heldout"].get(rows["recipe"]), rows["recipe"])
 
 
 def write_adapted(expansion: Expansion, work: Path) -> ExportReport:

@@ -18,7 +18,7 @@ from greenadapt.checkpoints.source import PretrainedModel, find_local_model, fin
 from greenadapt.config import SessionOptions
 from greenadapt.corpus.opening import STDIN, is_hub_id, note_terminal
 from greenadapt.corpus.recipes import Recipe, corpus_name, keep_input
-from greenadapt.errors import ConflictError, InputError, UsageError
+from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.stages.plan import DryRunPlan
 from greenadapt.storage.files import Json, beside, expanded, naming, plain, real_folder
@@ -126,7 +126,7 @@ class Session:
         """``config`` with the ``automatic`` fields, which the user did not set, as in the existing result; notes which.
 
         So a result stays up to date if a new version has other defaults. ``part`` is the key of the settings in those
-        of the result, if it has several parts. Raises ``ConflictError`` if this version no longer has such a value.
+        of the result, if it has several parts.
         """
         current = place.current() if automatic and not self.force else None
         if current is None or current.manifest.stage != stage:
@@ -135,7 +135,7 @@ class Session:
         if settings is None:  # a new part
             return config
         new_values = plain(asdict(config))
-        # An earlier version lacks what a later one added.
+        # A manifest leaves out some settings that have their defaults.
         added = {name: getattr(type(config), name, None) for name in automatic}
         values = {**plain(added), **settings}
         kept = {
@@ -147,13 +147,7 @@ class Session:
             text = ", ".join(f"{name} {value}" for name, value in sorted(kept.items()))
             made = f"{part} of {place.path}" if part else place.path
             self.progress.note(f"{stage}: {made} keeps the settings it was made with ({text}); --force makes it anew")
-        try:
-            return replace(config, **kept)
-        except UsageError as error:
-            raise ConflictError(
-                f"an earlier version made {place.path} otherwise: {error.message}",
-                "make it anew with --force, or make another with --out or --variant",
-            ) from None
+        return replace(config, **kept)
 
     def expect(self, place: Place, stage: str) -> None:
         """In a dry run, note a later step, which writes to ``place``."""

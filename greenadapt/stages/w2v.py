@@ -14,7 +14,7 @@ from greenadapt.errors import UsageError
 from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
 from greenadapt.stages.session import W2V, Session, unnamed
 from greenadapt.storage.files import Json
-from greenadapt.storage.jobs import OF_MACHINES, Job, Outcome
+from greenadapt.storage.jobs import Job, Outcome
 from greenadapt.storage.results import Result, verified
 from greenadapt.vectors.cbow import require_engine, resolve_engine, train
 from greenadapt.vectors.engines import fast_engine
@@ -38,6 +38,10 @@ def w2v(
         return run_w2v(session, chosen, prepared, training)
 
 
+_OF_MACHINES = frozenset({"workers", "sync_words"})
+"""Settings that do not change a result."""
+
+
 @dataclass(frozen=True)
 class ResolvedW2V:
     """Settings with all defaults resolved."""
@@ -50,7 +54,7 @@ class ResolvedW2V:
 
     def settings(self) -> Json:
         """The settings in a manifest; the number of workers, which depends on the machine, is among the facts."""
-        return {name: value for name, value in asdict(self.config).items() if name not in OF_MACHINES}
+        return {name: value for name, value in asdict(self.config).items() if name not in _OF_MACHINES}
 
 
 def check_w2v(
@@ -74,7 +78,7 @@ def check_w2v(
     current = None if session.force else place.current()
     if current is not None and current.manifest.stage == W2V:
         config, chosen = with_schedule(config, chosen, current.manifest.counts["tokens"]), ()
-        config = session.kept_settings(place, W2V, config, unnamed(config, named, *OF_MACHINES, "engine"))
+        config = session.kept_settings(place, W2V, config, unnamed(config, named, *_OF_MACHINES, "engine"))
         _note_workers(session, current, config)
     engine: ResolvedEngine | None = None if current is None else current.manifest.config.get("engine")
     resolved = ResolvedW2V(resolve_engine(config, engine, session.progress), config.engine == "auto", chosen)

@@ -35,9 +35,7 @@ from greenadapt.storage.files import (
 from greenadapt.storage.ownership import (
     MARK,
     NEW_CARD,
-    is_own,
     is_result,
-    read_mark,
     refuse_added,
     remove_folder,
     require_own,
@@ -72,7 +70,7 @@ class Attempts:
     def read(cls, work: Path) -> "Attempts | None":
         """The attempts that the mark of the folder ``work`` counts; ``None`` without a mark, or for an invalid one."""
         try:
-            return read_own(mark_beside(work) if read_mark(work) is None else work / MARK, cls, "unfinished work")
+            return read_own(work / MARK, cls, "unfinished work")
         except (OSError, GreenadaptError):
             return None
 
@@ -85,22 +83,7 @@ class Attempts:
         write_mark(work, **asdict(self))
 
 
-def is_work(folder: Path) -> bool:
-    """Whether greenadapt made this folder to work in."""
-    return is_own(folder) or (folder.is_dir() and not folder.is_symlink() and Attempts.read(folder) is not None)
-
-
-def mark_beside(work: Path) -> Path:
-    """The path at which version 0.2.0 wrote the mark of the folder ``work``."""
-    return work.with_name(f"{work.name}.key")
-
-
 _log = logging.getLogger(__name__)
-
-OF_MACHINES = frozenset({"workers", "sync_words"})
-"""Settings that do not change a result; manifests of version 0.2.0 have the first."""
-_GONE = frozenset({"blend"})
-"""Settings that only manifests of earlier versions have; where they mattered, another setting differs, too."""
 
 
 @dataclass(frozen=True)
@@ -358,7 +341,7 @@ def _advice(job: Job, names: Iterable[str]) -> str:
 
 def describe_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """``name: old → new`` for every setting that differs and can change a result; or an empty string."""
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name) and name not in OF_MACHINES | _GONE]
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     return ", ".join(f"{name}: {_described(old.get(name))} → {_described(new.get(name))}" for name in names)
 
 
@@ -390,7 +373,7 @@ def _refuse_irreplaceable(place: Place) -> None:
     Files of others where greenadapt works beside it would be lost, too.
     """
     path = place.path
-    require_own(place.work, is_work)
+    require_own(place.work)
     if place.linked:
         require_link(path)
         return
@@ -438,8 +421,8 @@ def _begin(place: Place, job: Job, key: str, progress: Progress) -> Attempts:
     Raises ``ConflictError`` if somebody else made the folder.
     """
     work = place.work
-    require_own(work, is_work)
-    old, is_beside = Attempts.read(work), read_mark(work) is None
+    require_own(work)
+    old = Attempts.read(work)
     before = old if old is not None and old.key == key else None
     if before is None and any(_matches(work, job.checkpoints)):
         progress.note(f"{job.stage}: removes the unfinished work of a run with other settings or inputs, {work}")
@@ -448,8 +431,6 @@ def _begin(place: Place, job: Job, key: str, progress: Progress) -> Attempts:
     work.mkdir(parents=True, exist_ok=True)
     before = before or Attempts(key, 0, Cost())
     replace(before, attempts=before.attempts + 1).write(work)
-    if old is not None and is_beside:
-        mark_beside(work).unlink(missing_ok=True)
     for name in (MANIFEST, CARD, NEW_CARD):
         (work / name).unlink(missing_ok=True)
     return before

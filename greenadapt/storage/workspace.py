@@ -19,7 +19,7 @@ from greenadapt import __version__
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.storage.arrays import read_metadata
 from greenadapt.storage.files import beside, expanded, hash_file, read_own_object, replace_json, require_utf8
-from greenadapt.storage.jobs import Attempts, Place, is_work, mark_beside
+from greenadapt.storage.jobs import Attempts, Place
 from greenadapt.storage.locks import holder, lock
 from greenadapt.storage.ownership import added_files, is_noted, is_own, is_result, noted_files
 from greenadapt.storage.results import MANIFEST, Result
@@ -270,7 +270,7 @@ def leftovers(workspace: Workspace) -> list[Leftover]:
 
 def unfinished_beside(place: Place) -> Leftover | None:
     """The work of a killed run that would have become the folder ``place``, if any."""
-    return _work(place.work, beside(place.path, "lock"), place.path.name) if is_work(place.work) else None
+    return _work(place.work, beside(place.path, "lock"), place.path.name) if is_own(place.work) else None
 
 
 def tree_size(path: Path) -> tuple[int, float]:
@@ -315,10 +315,10 @@ def _versions(folder: Path) -> Iterator[Leftover]:
 
 
 def _work(work: Path, lock: Path, stage: str) -> Leftover:
-    item = replace(_leftover("unfinished", work, lock, is_own=is_work(work)), stage=stage)
+    item = replace(_leftover("unfinished", work, lock, is_own=is_own(work)), stage=stage)
     if (before := Attempts.read(work)) is None:
         return item
-    return replace(item, attempts=before.attempts, seconds=before.cost.seconds, marks=(mark_beside(work),))
+    return replace(item, attempts=before.attempts, seconds=before.cost.seconds)
 
 
 def _downloads(workspace: Workspace, corpus: str) -> Iterator[Leftover]:

@@ -276,7 +276,6 @@ class FinetuneRun:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.state = folder / ".state"
-        self._old_best = folder / ".best.safetensors"  # as version 0.2.0 named it
         self.record = _Record()
         items = {
             data.name: data.task.training(setup.training_examples(data), data.encoder, seed, setup.progress)
@@ -311,8 +310,6 @@ class FinetuneRun:
         setup = self.setup
         if self.training.restore(self.state):
             self.record = _Record.of_state(self.state)
-            if setup.machine.is_first and self._old_best.is_file():
-                self._old_best.replace(self.best_file(self.record.best_epoch))
             setup.progress.note(f"seed {self.seed}: resuming from step {self.training.number:,}")
         self.training.run(self.state, self.record, setup.progress, f"seed {self.seed}", self._after_step)
 

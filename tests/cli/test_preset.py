@@ -143,23 +143,6 @@ def test_an_adapted_model_keeps_its_settings(run_alone: Run, adapt: tuple[object
     assert {*greenadapt.load("adapted").words} == {*NEW}  # type: ignore[union-attr]
 
 
-def test_a_setting_that_is_gone(run_alone: Run, adapt: tuple[object, ...], tmp_path: Path) -> None:
-    """Version 0.2.0 had ``--rows blend`` and its weight, ``--blend``."""
-    run_alone(*adapt, "-o", "adapted")
-    file = tmp_path / "adapted" / "manifest.json"
-    manifest = json.loads(file.read_text())
-    manifest["config"]["blend"] = 0.5
-    file.write_text(json.dumps(manifest))
-    assert "expand: up to date" in run_alone(*adapt, "-o", "adapted").stdout
-    manifest["config"]["rows"] = "blend"
-    file.write_text(json.dumps(manifest))
-    refused = last_line(run_alone(*adapt, "-o", "adapted", code=1))
-    assert "an earlier version made" in refused
-    assert "--rows is 'blend', must be one of map, " in refused
-    assert "--force" in refused
-    assert "expand: done" in run_alone(*adapt, "-o", "adapted", "--force").stdout
-
-
 def test_a_fine_tuned_model_keeps_its_settings(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
     """A model that was trained with the defaults of version 0.2.0."""
     model = adapted(tiny_model)

@@ -82,7 +82,7 @@ def test_a_prepared_corpus_remembers_it(file: Path, run_alone: Run, tiny_model: 
 
     tiny, command = tiny_model(), ("corpus", "prepare")
     plain = prepared()["corpus"]
-    assert "sample_by" not in json.loads((Path(plain["folder"]) / "manifest.json").read_text())["config"]
+    assert json.loads((Path(plain["folder"]) / "manifest.json").read_text())["config"]["sample_by"] == "line"
     assert plain["counts"]["documents"] == 4
     for options in (("--sample-by", "document"), ()):  # the second time it need not be said
         row = prepared(*options, *(("--force",) if options else ()))["corpus"]

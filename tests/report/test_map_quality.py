@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from greenadapt.report.tables import figures_of, new_word_sentences, rows_warning
+from greenadapt.report.tables import new_word_sentences, rows_warning
 
 
 def assessed(ours: list[float | None], split: list[float | None]) -> dict[str, Any]:
@@ -42,16 +42,6 @@ def test_up_to_which_count_words_are_better_in_pieces(ours: list[float | None], 
 def figures(r2: float, ten: float, n_candidates: int = 1000) -> dict[str, Any]:
     scores = {"n_candidates": n_candidates, "precision_at_1": 0.0, "precision_at_10": ten}
     return {"n_heldout": 90, "r2": r2, "cosine": 0.1, "base_rows": {"cosine": scores}, "by_count": []}
-
-
-def test_the_figures_are_those_of_the_rows_that_were_written() -> None:
-    form, norm, of_map = figures(0.4, 0.5), figures(-0.2, 0.3), figures(-0.1, 0.2)
-    rows = {"recipe": "form", "heldout": {"norm": norm, "form": form}}
-    assert figures_of(rows, {"figures": of_map}) == form
-    assert figures_of({"recipe": "map", "heldout": {}}, {"figures": of_map}) == of_map  # as earlier versions wrote it
-    for recipe in ("norm", "pieces", "form"):
-        assert figures_of({"recipe": recipe, "heldout": {}}, {"figures": of_map}) is None
-    assert figures_of(None, {"figures": of_map}) is None
 
 
 def test_rows_of_other_lengths_are_judged_by_what_they_find() -> None:

@@ -78,17 +78,3 @@ def test_a_result_says_how_many_trained_it(
     messages = run_alone("w2v", *corpus_and_model, "--workers", 1).stderr
     assert "trained by several workers" in messages
     assert "trained by several workers" not in run_alone("w2v", *corpus_and_model, "--workers", 4).stderr
-
-
-def test_vectors_of_an_earlier_version_are_used(
-    run_alone: Run, corpus_and_model: tuple[object, ...], tmp_path: Path
-) -> None:
-    run_alone("w2v", *corpus_and_model, *TRAINED, "--workers", 1)
-    file = vectors_of(tmp_path) / "manifest.json"
-    manifest = json.loads(file.read_text())
-    manifest["config"]["workers"] = "one"  # as version 0.2.0 wrote it
-    file.write_text(json.dumps(manifest))
-    for workers in (1, 2):
-        assert (
-            rows(run_alone, "w2v", *corpus_and_model, *TRAINED, "--workers", workers)["w2v"]["status"] == "up to date"
-        )

@@ -150,33 +150,6 @@ def test_files_of_others_in_a_result_stay(tmp_path: Path, name: str, is_damaged:
     run(place, force=True)
 
 
-@pytest.mark.parametrize("linked", [True, False])
-def test_work_of_an_earlier_version_is_resumed(tmp_path: Path, linked: bool) -> None:
-    place, seen = Place(tmp_path / "run", linked=linked), []
-
-    def killed(work: Path) -> Outcome:
-        seen.append((work / "half").exists())
-        (work / "half").touch()
-        if len(seen) == 1:
-            raise KeyboardInterrupt
-        return Outcome({})
-
-    job = Job("w2v", {}, {}, killed, checkpoints=("*",))
-    with pytest.raises(KeyboardInterrupt):
-        run_job(place, job, force=False, progress=Silent())
-    mark = place.work / ".greenadapt"
-    content = json.loads(mark.read_text())
-    mark.unlink()
-    beside = place.work.with_name(f"{place.work.name}.key")  # where version 0.2.0 wrote it
-    beside.write_text(json.dumps({name: content[name] for name in ("key", "attempts", "cost")}))
-    result = run_job(place, job, force=False, progress=Silent())
-    assert seen == [False, True]
-    assert result.manifest.cost["attempts"] == 2
-    assert not beside.exists()
-    assert result.manifest.files.keys() == {"half"}
-    assert not (result.folder / ".greenadapt").exists()
-
-
 @pytest.mark.parametrize("content", ["my notes", "process of elimination"])
 def test_a_lock_is_no_file_of_others(tmp_path: Path, content: str) -> None:
     path = tmp_path / ".run.lock"

@@ -177,8 +177,6 @@ def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(
     assert isinstance(raised.value, KeyboardInterrupt) == (number == signal.SIGINT)
     assert getattr(raised.value, "code", None) == code
     assert read_json(tmp_path / "again" / ".state" / "state.json")["number"] == at
-    for best in (tmp_path / "again").glob(".best-*"):
-        best.rename(best.with_name(".best.safetensors"))  # as version 0.2.0 named it
     resumed = replace(setup, progress=Notes())
     weights, resumed_scores = train_and_finish(FinetuneRun(resumed, 3, tmp_path / "again"), tmp_path / "whole2")
     assert isinstance(resumed.progress, Notes)

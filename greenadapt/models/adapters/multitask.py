@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from greenadapt.architectures import ARCHITECTURES
 from greenadapt.checkpoints.layout import WEIGHTS_FILE
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import PALS_READ, AdapterConfig
+from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError, MissingError
 from greenadapt.models.adapters.kinds import Adapter, LayerCall, draw_weights, first_of, make_adapter, own_pooler
 from greenadapt.models.adapters.shape import first_setting, layer_parts, not_adaptable
@@ -396,14 +396,7 @@ def open_tasks(folder: Path, names: Sequence[str], seed: int | None = None) -> I
     heads = {}
     for name in names:
         described = read_task(folder, name)
-        adapter = described.adapter
-        if adapter.settings().get(PALS_READ) != described.settings["adapter"].get(PALS_READ):
-            raise InputError(
-                f"the task {name} of {folder} was trained by an earlier version, whose {adapter.adapter} read the "
-                "input of the layer, not that of its feed-forward part",
-                "train it again",
-            )
-        heads[name] = head_spec(described.task, adapter)
+        heads[name] = head_spec(described.task, described.adapter)
     model = MultitaskModel.of(opened.model, heads, seed=0).eval()
     for name, part in parts.items():
         _read_part(model, name, part)

@@ -2,8 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from greenadapt.config import AdapterConfig
-from greenadapt.errors import ConflictError, InputError
-from greenadapt.stages.finetune.compare import finetune
-from greenadapt.stages.finetune.tasks import list_tasks
 from tests.support.small_encoders import batch
-from tests.support.small_multitask import predicted, request
 from tests.support.small_shared import moved, multitask, shared_encoder
-from tests.support.small_tasks import TinyModel, adapted, read_json, session
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 HEADS, PAL_HEADS = 4, 6
@@ -82,22 +75,3 @@ def test_it_is_the_released_code() -> None:
 @pytest.mark.parametrize("adapter", [AdapterConfig("houlsby-pals", 12), AdapterConfig("houlsby")])
 def test_settings_come_back(adapter: AdapterConfig) -> None:
     assert AdapterConfig.of_settings(json.loads(json.dumps(adapter.settings()))) == adapter
-
-
-@pytest.mark.slow
-def test_one_that_was_trained_when_it_meant_something_else_is_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
-    houlsby = request(tmp_path, adapted(tiny_model), ("ill.1",), adapter=AdapterConfig("houlsby-pals", 8, 2))
-    run = session(tmp_path, "many")
-    folder = finetune(run, houlsby).folder
-    assert len(predicted(folder, "ill.1")) == 10
-    for file, path in (("tasks/ill.1/task.json", ["adapter"]), ("manifest.json", ["config"])):
-        settings = read_json(folder / file)
-        del settings[path[0]]["pals_read"]
-        (folder / file).write_text(json.dumps(settings))
-    with pytest.raises(InputError, match=r"the task ill\.1 of .* earlier version.*: train it again"):
-        predicted(folder, "ill.1")
-    assert [task["adapter"] for task in list_tasks(folder)] == ["houlsby-pals"]
-    with pytest.raises(ConflictError, match="pals_read"):
-        finetune(run, houlsby)
-    finetune(replace(run, force=True), houlsby)
-    assert len(predicted(folder, "ill.1")) == 10
