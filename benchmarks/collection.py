@@ -36,7 +36,6 @@ from greenadapt.checkpoints.provenance import adapted_input, starting_model
 from greenadapt.config import IndexConfig, ReadingOptions, RetrievalConfig
 from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
-from greenadapt.inference.qa.lookups import read_journal
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.paragraphs import paragraphs
 from greenadapt.progress import Silent
@@ -255,7 +254,7 @@ def print_answers(options: argparse.Namespace, records: Records, index: Path, do
         if key not in records.by_key:
             reading = ReadingOptions(precision="float32", margin=options.margin)
             request = QaRequest(options.reader, sources, reading=reading, retrieval=retrieval)
-            records.add({"key": key, **answered(request, questions, options.work / f"{key}.jsonl")})
+            records.add({"key": key, **answered(request, questions)})
         rows[name] = records.by_key[key]
     print_scores(rows, [question.context for question in questions])
 
@@ -276,19 +275,13 @@ def questions_alone(test: Path, questions: Sequence[Question]) -> Path:
     return path
 
 
-def answered(request: QaRequest, questions: Sequence[Question], journal: Path) -> Json:
-    """EM and F1 of the answer to each question, and the seconds that a question takes.
-
-    What was looked up is kept in ``journal``, and a call that was stopped goes on from there; the seconds are then
-    those of the rest, as if all of it took as long.
-    """
+def answered(request: QaRequest, questions: Sequence[Question]) -> Json:
+    """EM and F1 of the answer to each question, and the seconds that a question takes."""
     answerer = Answerer(request, Silent())
-    n_lookups = sum(answerer.inquiry.n_lookups.values())
-    n_left = n_lookups - sum(1 for _ in read_journal(journal))
     begin = time.perf_counter(), time.process_time()
-    answers = {row["id"]: row["answer"] for row in answerer.rows(journal)}
+    answers = {row["id"]: row["answer"] for row in answerer.rows()}
     spent = np.array([time.perf_counter(), time.process_time()]) - begin
-    seconds, cpu = (spent / max(n_left, 1) * n_lookups / len(questions)).tolist()
+    seconds, cpu = (spent / len(questions)).tolist()
     scores = [
         score_answer(answers[question.id], gold_texts(question, is_second=False), is_second=False)
         for question in questions

@@ -43,7 +43,6 @@ _RERUN = {
     "assess": "with --train, the same command resumes after the last fold, and training from the last checkpoint",
     "finetune": _RESUMES_STEPS,
     "pretrain": _RESUMES_STEPS,
-    "qa": "with --out, the same command resumes after the last question and context",
     "predict": "the same command starts from the first line (with --cluster it resumes); printed lines are complete",
     "index": "the same command resumes after the last document that it wrote",
 }

@@ -21,7 +21,7 @@ READ = frozenset({
 })  # fmt: skip
 """Parameters of commands that are, or may be, files or folders to read."""
 WRITTEN = frozenset({
-    "file", "logits", "null_odds", "out", "png", "predictions", "svg", "workspace",
+    "file", "logits", "out", "png", "predictions", "svg", "workspace",
 })  # fmt: skip
 """Parameters that are files or folders to write."""
 _UPDATED = {"finetune": "add_to", "tasks": "folder"}

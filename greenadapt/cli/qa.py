@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,6 @@ from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, basic, examples, option
 from greenadapt.config import Panel, QaConfig, ReadingOptions, RetrievalConfig, SessionOptions, TextOptions
 from greenadapt.errors import UsageError
-from greenadapt.storage.files import Json
 
 if TYPE_CHECKING:
     from greenadapt.inference.qa.answering import QaRequest
@@ -70,23 +70,13 @@ OutFolder = Annotated[
     Path | None,
     basic(
         "--out -o",
-        "Write answers.jsonl and scores.json to this folder; if killed, the same command resumes after the last "
-        "question and context.",
+        "Write answers.jsonl and scores.json to this folder.",
         Panel.RESULTS,
     ),
 ]
 Predictions = Annotated[
     Path | None,
     option("--predictions", "Also write answers by question id in one JSON object, for SQuAD's scorer.", Panel.RESULTS),
-]
-NullOdds = Annotated[
-    Path | None,
-    option(
-        "--null-odds",
-        'Also write, by question id, the logit of "no answer" minus that of the best answer, for the scorer of '
-        "SQuAD 2.",
-        Panel.RESULTS,
-    ),
 ]
 
 
@@ -115,7 +105,6 @@ def qa(
     compare: Compare = None,
     out: OutFolder = None,
     predictions: Predictions = None,
-    null_odds: NullOdds = None,
     options: Annotated[SessionOptions, Pick("force", "dry_run", "cluster", "cores_each", "gpus_each")],
     as_json: o.AsJson = False,
 ) -> None:
@@ -159,19 +148,19 @@ def qa(
         single=context is not None,
         index=index,
     )
-    request = QaRequest(model, sources, config, reading, compare, null_odds is not None, task, retrieval)
-    check_files(predictions, null_odds)
-    scorer = _ScorerFiles(predictions, null_odds)
+    request = QaRequest(model, sources, config, reading, compare, task, retrieval)
+    check_files(predictions)
     if out is not None:
-        _save_answers(o.make_session(options, out=out), request, scorer, as_json=as_json)
+        _save_answers(o.make_session(options, out=out), request, predictions, as_json=as_json)
         return
     is_read = sys.stdout.isatty() and not as_json
     spread = Spread.of(options.cluster, options.cores_each, options.gpus_each)
     answerer = Answerer(request, make_progress(is_read=is_read), spread)
+    answers: dict[str, str] = {}
     for row in answerer.rows():
         (print_answers if is_read else print_json)(row)
-        scorer.add(row)
-    scorer.write()
+        answers[row["id"]] = row["answer"]
+    _write_predictions(predictions, answers)
     summary = answerer.summary()
     if is_read:
         print_summary(summary)
@@ -179,15 +168,13 @@ def qa(
         print_json(summary)
 
 
-def _save_answers(session: "Session", request: "QaRequest", scorer: "_ScorerFiles", *, as_json: bool) -> None:
+def _save_answers(session: "Session", request: "QaRequest", predictions: Path | None, *, as_json: bool) -> None:
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import describe, print_results, print_summary
     from greenadapt.stages.qa import answer, read_answers, read_summary
 
     result = answer(session, request)
-    for row in read_answers(result):
-        scorer.add(row)
-    scorer.write()
+    _write_predictions(predictions, {row["id"]: row["answer"] for row in read_answers(result)})
     summary = read_summary(result)
     if as_json:
         print_json({**describe(result), **summary})
@@ -196,26 +183,10 @@ def _save_answers(session: "Session", request: "QaRequest", scorer: "_ScorerFile
     print_results([result], as_json=False)
 
 
-class _ScorerFiles:
-    """The files of answers and odds by question id that SQuAD's scorer reads."""
+def _write_predictions(file: Path | None, answers: Mapping[str, str]) -> None:
+    """Write the answers by question id that SQuAD's scorer reads."""
+    from greenadapt.storage.outputs import open_output
 
-    def __init__(self, predictions: Path | None, null_odds: Path | None) -> None:
-        self._files = predictions, null_odds
-        self._answers: dict[str, str] = {}
-        self._odds: dict[str, float] = {}
-
-    def add(self, row: Json) -> None:
-        predictions, null_odds = self._files
-        if predictions is not None:
-            self._answers[row["id"]] = row["answer"]
-        if null_odds is not None:
-            largest = sys.float_info.max  # "no answer" is the only answer, and the scorer needs a number
-            self._odds[row["id"]] = largest if row["null_odds"] is None else row["null_odds"]
-
-    def write(self) -> None:
-        from greenadapt.storage.outputs import open_output
-
-        for path, values in zip(self._files, (self._answers, self._odds), strict=True):
-            if path is not None:
-                with open_output(path) as (stream, is_ascii):
-                    stream.write(json.dumps(values, ensure_ascii=is_ascii) + "\n")
+    if file is not None:
+        with open_output(file) as (stream, is_ascii):
+            stream.write(json.dumps(answers, ensure_ascii=is_ascii) + "\n")

@@ -18,13 +18,12 @@ from greenadapt.storage.results import Result, refuse_overlap
 
 ANSWERS = "answers.jsonl"
 """One row per question."""
-_JOURNAL = "lookups.part.jsonl"
 
 
 def answer(session: Session, request: QaRequest) -> Result:
     """Write ``answers.jsonl``, one row per question, and ``scores.json`` into the session's ``out``.
 
-    Does nothing if up to date; resumes a killed run after its last question and context.
+    Does nothing if up to date.
     """
     if pipes := [*filter(is_read_once, request.sources.paths())]:
         raise UsageError(f"--out keeps what can be made again, and {input_name(pipes[0])} is read once", "name a file")
@@ -51,19 +50,15 @@ def answer(session: Session, request: QaRequest) -> Result:
     model = answerer.model
 
     def build(work: Path) -> Outcome:
-        rows = answerer.rows(work / _JOURNAL)
-        part = work / f"{ANSWERS}.part"
-        with open(part, "w", encoding="utf-8") as file:
-            for row in rows:
+        with open(work / ANSWERS, "w", encoding="utf-8") as file:
+            for row in answerer.rows():
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        part.rename(work / ANSWERS)
         write_json(work / SCORES, answerer.summary())
         counts = {"questions": len(answerer.inquiry.questions), "contexts": answerer.inquiry.n_contexts}
         return Outcome(counts, {"model": model_facts(model)})
 
     with session.locked(None, model.name):
-        job = Job(QA, config, answerer.inputs(), build, checkpoints=(_JOURNAL,), scratch=(_JOURNAL,))
-        return session.run(session.place("", model.name, QA), job)
+        return session.run(session.place("", model.name, QA), Job(QA, config, answerer.inputs(), build))
 
 
 def read_answers(result: Result) -> Iterator[Json]:

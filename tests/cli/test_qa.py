@@ -3,19 +3,15 @@
 import io
 import json
 import re
-import signal
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from torchmetrics.text import SQuAD
-from typer.testing import CliRunner
 
 from greenadapt.cli import app
 from tests.conftest import Run, json_lines, last_line
-from tests.support.processes import interrupted
 from tests.support.small_tasks import TinyModel, adapted, lines, qa_file, read_json, sentences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -208,13 +204,11 @@ def test_rows_are_where_they_belong_while_a_bar_is_shown(
 def test_files_for_scorers(run: Run, model: Path, tmp_path: Path) -> None:
     data = qa_file(tmp_path / "data.json", 9, impossible=True)
     command = ("-m", model, "--data", data, *SHORT, "--no-answer")
-    *rows, last = json_lines(run(*command, "--predictions", "p.json", "--null-odds", "odds.json"))
-    answers, odds = read_json(tmp_path / "p.json"), read_json(tmp_path / "odds.json")
+    *rows, last = json_lines(run(*command, "--predictions", "p.json"))
+    answers = read_json(tmp_path / "p.json")
     assert answers == {row["id"]: row["answer"] for row in rows}
-    assert odds == {row["id"]: row["null_odds"] for row in rows}
-    run(*command, "--predictions", "again.json", "--null-odds", "again-odds.json", "--out", "run")
+    run(*command, "--predictions", "again.json", "--out", "run")
     assert read_json(tmp_path / "again.json") == answers
-    assert read_json(tmp_path / "again-odds.json") == pytest.approx(odds, abs=1e-4)
     assert not [path for path in tmp_path.iterdir() if path.suffix == ".part"]
 
     golds = {row["id"]: row["gold"] for row in rows if row["gold"]}
@@ -226,13 +220,6 @@ def test_files_for_scorers(run: Run, model: Path, tmp_path: Path) -> None:
     theirs, ours = scorer.compute(), last["scores"]["has_answer"]
     assert 100 * ours["em"] == pytest.approx(float(theirs["exact_match"]))
     assert 100 * ours["f1"] == pytest.approx(float(theirs["f1"]))
-
-
-def test_null_odds_are_numbers_where_nothing_can_be_chosen(run: Run, model: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text(json.dumps({"id": "e", "question": "what", "context": ""}))
-    (row,) = json_lines(run("-m", model, "--data", "a.jsonl", "--no-answer", "--null-odds", "odds.json"))
-    assert (row["answer"], row["null_odds"]) == ("", None)
-    assert read_json(tmp_path / "odds.json") == {"e": sys.float_info.max}
 
 
 @pytest.mark.slow
@@ -253,19 +240,6 @@ def test_a_result_is_kept_and_brought_up_to_date(run: Run, model: Path, tmp_path
     refused = last_line(run(*command, "--top", 2, code=1))
     assert "exists with another configuration (top: 1 → 2)" in refused
     assert json.loads(run(*command, "--top", 2, "--force", "--json").stdout)["config"]["top"] == 2
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_interrupted_in_the_middle(run: Run, model: Path, tmp_path: Path) -> None:
-    command = ["-m", model, "--data", qa_file(tmp_path / "data.json", 900), *SHORT, "-o", "run"]
-    journal = tmp_path / ".run.work" / "lookups.part.jsonl"
-    interrupted(["qa", *command], journal, signal.SIGINT)
-    resumed = run(*command)
-    (n_answered,) = re.findall(r"(\d+) of 900 questions are done already", resumed.stderr)
-    assert 0 < int(n_answered) < 900
-    assert [row["id"] for row in lines(tmp_path / "run" / "answers.jsonl")] == [str(i) for i in range(900)]
-    assert not journal.exists()
 
 
 def test_what_is_odd_is_answered_and_said(run: Run, model: Path, tmp_path: Path) -> None:
@@ -337,24 +311,13 @@ def test_no_model(run: Run, tiny_model: TinyModel, tmp_path: Path, monkeypatch: 
         (tmp_path, "is not a model folder: it has no config.json"),
     ):
         assert message in last_line(run("-m", name, *DOCUMENT, *ASK, code=1))
-    (tmp_path / "odds.json").write_text("kept")
-    model = tiny_model(QA)
-    refused = CliRunner().invoke(app, ["qa", "-m", str(model), *DOCUMENT, *ASK, "--null-odds", "odds.json"])
-    assert refused.exit_code == 2
-    assert "--null-odds, but the model always answers: give --no-answer" in last_line(refused)
-    assert (tmp_path / "odds.json").read_text() == "kept"
 
 
 def test_files_for_the_scorer_overwrite_nothing_that_is_read(run: Run, model: Path, tmp_path: Path) -> None:
     data = qa_file(tmp_path / "data.json", 2)
     before = data.read_bytes()
-    for options, why in (
-        (("--predictions", data), "is an input"),
-        (("--no-answer", "--predictions", "x.json", "--null-odds", "./x.json"), "x.json is given twice"),
-    ):
-        assert why in last_line(run("-m", model, "--data", data, *options, code=2))
+    assert "is an input" in last_line(run("-m", model, "--data", data, "--predictions", data, code=2))
     assert data.read_bytes() == before
-    assert not (tmp_path / "x.json").exists()
 
 
 def test_an_id_does_not_reach_the_terminal_as_a_command(run: Run, model: Path, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_no_option_is_of_two_kinds() -> None:
     assert not (READ | WRITTEN) & NEITHER
 
 
-FILES = {"predictions": "out.json", "logits": "out.safetensors", "null_odds": "out.json", "file": "out.vec"}
+FILES = {"predictions": "out.json", "logits": "out.safetensors", "file": "out.vec"}
 """Written parameters that are files → a name; the others are folders."""
 INPUTS: dict[str, tuple[str, ...]] = {
     "adapt": ("-c", "docs", "-m", "model"),

@@ -1,10 +1,7 @@
 """Rows of answers to questions, their scores with intervals, and the comparison with the base model's answers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +19,7 @@ from greenadapt.inference.qa.lookups import (
     QaModel,
     in_blocks,
     look_up,
-    lookup_key,
     merge_lookups,
-    read_journal,
     warn_long,
 )
 from greenadapt.inference.search.index import index_input
@@ -172,8 +167,6 @@ class QaRequest:
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     compare: str | None = None
     """The model before it was adapted."""
-    null_odds: bool = False
-    """Whether every row needs ``null_odds``."""
     task: str | None = None
     """The task of a multitask model that answers."""
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
@@ -212,22 +205,19 @@ class Answerer:
         self._scored: list[Json] = []
         self._impossible: list[str] = []
 
-    def rows(self, journal: Path | None = None) -> Iterator[Json]:
+    def rows(self) -> Iterator[Json]:
         """One row per question, in order, each as soon as it and all before it have been looked up in every context.
 
-        With a ``journal`` the lookups are written there, and those that it has already are not repeated. Raises at once
-        what opening the models raises.
+        Raises at once what opening the models raises.
         """
         request = self._request
-        finished = {(lookup.id, lookup.document, lookup.start) for lookup in read_journal(journal)}
-        pending = (question for question in self.inquiry.lookups() if lookup_key(question) not in finished)
         texts = {question.question: question.id for question in self.inquiry.questions.values()}
         if self._spread is None:
-            lookups = look_up(_open_models(request, self._models, texts, self._progress), pending, request.config)
+            models = _open_models(request, self._models, texts, self._progress)
+            lookups = look_up(models, self.inquiry.lookups(), request.config)
         else:
-            lookups = self._look_up_on_nodes(self._spread, pending, texts)
-        lookups = chain(read_journal(journal), self._recorded(lookups, journal, len(finished)))
-        return map(self._row, merge_lookups(lookups, self.inquiry.n_lookups, request.config.n_best))
+            lookups = self._look_up_on_nodes(self._spread, self.inquiry.lookups(), texts)
+        return map(self._row, merge_lookups(self._shown(lookups), self.inquiry.n_lookups, request.config.n_best))
 
     def _look_up_on_nodes(
         self, spread: Spread, questions: Iterator[Question], texts: dict[str, str]
@@ -239,19 +229,12 @@ class Answerer:
                 self._progress.warn(warning)
             yield from lookups
 
-    def _recorded(self, lookups: Iterator[Lookup], journal: Path | None, n_finished: int) -> Iterator[Lookup]:
-        """``lookups``, which are counted, and added to the journal."""
+    def _shown(self, lookups: Iterator[Lookup]) -> Iterator[Lookup]:
+        """``lookups``, counted on a bar."""
         total = sum(self.inquiry.n_lookups.values())
         unit = "questions" if total == len(self.inquiry.questions) else "lookups"
-        if n_finished:
-            self._progress.note(f"{n_finished:,} of {total:,} {unit} are done already")
-        with ExitStack() as stack:
-            bar = stack.enter_context(self._progress.bar("qa", total - n_finished, unit))
-            file = stack.enter_context(open(journal, "a", encoding="utf-8")) if journal is not None else None
+        with self._progress.bar("qa", total, unit) as bar:
             for lookup in lookups:
-                if file is not None:
-                    file.write(lookup.as_line())
-                    file.flush()
                 bar.advance(1)
                 yield lookup
 
@@ -339,11 +322,8 @@ def _find_models(request: QaRequest) -> dict[str, _AnswerModel]:
         folder = TaskFolder.open_questions(source, *((request.reading.seed, request.task) if name == MODEL else ()))
         trained: Any = folder.task
         task: QuestionTask = replace(trained, **changes)
-        if name == MODEL and not task.has_null:
-            if request.null_odds:
-                raise UsageError("--null-odds, but the model always answers", "give --no-answer")
-            if config.null_threshold is not None:
-                raise UsageError("--null-threshold, but the model always answers", "give --no-answer")
+        if name == MODEL and not task.has_null and config.null_threshold is not None:
+            raise UsageError("--null-threshold, but the model always answers", "give --no-answer")
         models[name] = _AnswerModel(source, replace(folder, task=task), task)
     return models
 

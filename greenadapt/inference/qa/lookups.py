@@ -1,11 +1,9 @@
 """Each question looked up in each of its contexts, the answers put together, and their sentences for people to read."""
 
-import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 
 from greenadapt.config import Pool, QaConfig
 from greenadapt.errors import InputError
@@ -14,7 +12,7 @@ from greenadapt.inference.qa.inquiry import Inquiry
 from greenadapt.inference.search.paragraphs import Span, sentence_gaps
 from greenadapt.models.streaming import pooled_output
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json, parse_own_object
+from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Encoder
 from greenadapt.tasks.qa import QuestionTask, longest_question
 from greenadapt.tasks.questions import Question
@@ -71,27 +69,10 @@ _BLOCK, _BLOCK_CHARACTERS = 256, 1 << 22
 
 @dataclass(frozen=True)
 class Lookup:
-    """The candidates for a question in one document, or in all of them, by the name of each set of answers."""
+    """The candidates for a question in one context, or in all of them, by the name of each set of answers."""
 
     id: str
-    document: str
     found: dict[str, AnswerCandidates]
-    start: int = 0
-    """The first character of the document that was read."""
-
-    def as_line(self) -> str:
-        """As a line of JSON."""
-        return json.dumps(asdict(self)) + "\n"
-
-    @classmethod
-    def of_line(cls, line: bytes, path: Path) -> "Lookup":
-        """The lookup in a line of ``as_line`` in the file ``path``; raises ``InputError`` for any other line."""
-        values = parse_own_object(line, cls, path, "run the command again")
-        sets = {
-            name: AnswerCandidates(tuple(Candidate(**fields) for fields in answers["candidates"]), answers["null"])
-            for name, answers in values["found"].items()
-        }
-        return cls(values["id"], values["document"], sets, values.get("start", 0))
 
 
 @dataclass(frozen=True)
@@ -118,8 +99,7 @@ def look_up(readers: Sequence[QaModel], questions: Iterator[Question], config: Q
                         for rank, candidate in enumerate(best.candidates)
                     )
                     sets[name] = AnswerCandidates(tuple(located), best.null)
-            id, document, start = lookup_key(question)  # noqa: A001
-            yield Lookup(id, document, sets, start)
+            yield Lookup(question.id, sets)
 
 
 def _located(candidate: Candidate, question: Question, *, has_sentence: bool) -> Candidate:
@@ -140,11 +120,6 @@ def _located(candidate: Candidate, question: Question, *, has_sentence: bool) ->
     if passage is None:
         return candidate
     return replace(candidate.moved(candidate.document, begin), title=passage.title, paragraph_start=begin)
-
-
-def lookup_key(question: Question) -> tuple[str, str, int]:
-    """The question's id, the document, and the first character of the document that is read."""
-    return question.id, question.document, 0 if question.passage is None else question.passage.start
 
 
 def in_blocks(questions: Iterator[Question]) -> Iterator[Sequence[Question]]:
@@ -188,7 +163,7 @@ def merge_lookups(lookups: Iterable[Lookup], n_lookups: Mapping[str, int], n_bes
             n_missing[lookup.id] -= 1
         while order and not n_missing[order[0]]:
             name = order.popleft()
-            yield Lookup(name, "", sets.pop(name, {}))
+            yield Lookup(name, sets.pop(name, {}))
     if order or sets:
         raise InputError("the documents changed while they were read", "run the command again")
 
@@ -202,21 +177,3 @@ def warn_long(encoder: Encoder, questions: Mapping[str, str], progress: Progress
             f"questions longer than the {room} pieces that the model reads beside a context: {len(long):,}; "
             f"they are cut, the first is {long[0][0]} with {long[0][1]}"
         )
-
-
-def read_journal(journal: Path | None) -> Iterator[Lookup]:
-    """The lookups of an earlier run; the file is cut off at the first line that is damaged or not whole."""
-    if journal is None or not journal.is_file():
-        return
-    n_sound = 0
-    with open(journal, "rb+") as file:
-        for line in file:
-            try:
-                lookup = Lookup.of_line(line, journal) if line.endswith(b"\n") else None
-            except InputError:
-                lookup = None
-            if lookup is None:
-                file.truncate(n_sound)
-                return
-            n_sound += len(line)
-            yield lookup

@@ -1,12 +1,9 @@
 """Questions looked up in contexts one by one: what is kept, in what portions, and how it is put together again."""
 
-import json
-import math
 import time
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +20,6 @@ from greenadapt.inference.qa.lookups import (
     QaModel,
     look_up,
     merge_lookups,
-    read_journal,
     sentence_around,
     warn_long,
 )
@@ -36,53 +32,6 @@ from tests.conftest import Notes
 from tests.support.small_tasks import TinyModel, adapted
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-SPAN = Candidate("bäts\n\u2028\ud800", 3, 10, 1.0000000000000002, "a.txt:3", "the bäts\n\u2028\ud800 fly", 0)
-LOOKUPS = [
-    Lookup(
-        "1",
-        "a.txt:3",
-        {"mean": AnswerCandidates((SPAN, Candidate("x", 0, 1, -math.inf))), "base": AnswerCandidates((), -0.1)},
-    ),
-    Lookup("2", "a.txt:3", {"mean": AnswerCandidates((), None)}),
-    Lookup("2", 'b\n"\udcff', {"mean": AnswerCandidates((SPAN,), math.inf)}),
-]
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Path:
-    path = tmp_path / "journal"
-    path.write_text("".join(lookup.as_line() for lookup in LOOKUPS), "ascii")
-    return path
-
-
-def test_the_journal_holds_all_that_was_found(journal: Path) -> None:
-    before = journal.read_bytes()
-    assert before.count(b"\n") == 3
-    assert [*read_journal(journal)] == LOOKUPS
-    assert journal.read_bytes() == before
-    assert [*read_journal(journal.with_name("none"))] == [*read_journal(None)] == []
-    assert not journal.with_name("none").exists()
-
-
-def test_a_journal_is_cut_off_at_a_damaged_line(journal: Path) -> None:
-    whole = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join([whole[0], b"\0" * 20 + whole[1][20:], whole[2]]))
-    assert [*read_journal(journal)] == LOOKUPS[:1]
-    assert journal.read_bytes() == whole[0]
-
-
-@given(st.integers(1, 1_000_000))
-def test_a_line_that_it_was_killed_in_is_cut_off(tmp_path_factory: pytest.TempPathFactory, n: int) -> None:
-    whole = "".join(lookup.as_line() for lookup in LOOKUPS).encode()
-    path = tmp_path_factory.getbasetemp() / "torn"
-    n %= len(whole) + 1
-    path.write_bytes(whole[:n])
-    n_sound = whole[:n].count(b"\n")
-    assert [*read_journal(path)] == LOOKUPS[:n_sound]
-    assert path.read_bytes() == b"".join(line + b"\n" for line in whole.split(b"\n")[:n_sound])
-    with open(path, "a") as file:
-        file.writelines(lookup.as_line() for lookup in LOOKUPS[n_sound:])
-    assert [*read_journal(path)] == LOOKUPS
 
 
 class Portions:
@@ -155,7 +104,7 @@ def test_questions_come_in_order_once_found_everywhere(n: int, m: int, has_null:
         null = float(document) if has_null else None
         for name in questions:
             sets = {"mean": AnswerCandidates(candidates(document), null), "base": AnswerCandidates((), null)}
-            lookups.append(Lookup(name, str(document), sets))
+            lookups.append(Lookup(name, sets))
     lookups = data.draw(st.permutations(lookups))
     complete: list[Lookup] = []
     n_missing = dict.fromkeys(questions, m)
@@ -182,7 +131,7 @@ def test_questions_come_in_order_once_found_everywhere(n: int, m: int, has_null:
 
 @pytest.mark.parametrize("n_found", [1, 3])
 def test_fewer_or_more_lookups_than_contexts_are_refused(n_found: int) -> None:
-    lookups = [Lookup("1", "a", {"mean": AnswerCandidates(())})] * n_found
+    lookups = [Lookup("1", {"mean": AnswerCandidates(())})] * n_found
     with pytest.raises(InputError, match="changed while they were read"):
         [*merge_lookups(lookups, {"1": 2}, 20)]
 
@@ -208,7 +157,6 @@ def test_sentences_are_kept_of_what_may_be_told(opened: OpenedModel) -> None:
                 assert candidate.sentence[candidate.start - candidate.sentence_start :].startswith(candidate.text)
                 assert context[candidate.sentence_start :].startswith(candidate.sentence)
             assert {candidate.sentence for candidate in answers.candidates[2:]} == {""}
-            assert json.loads(lookup.as_line())
 
 
 def test_questions_that_fill_the_window_are_named(opened: OpenedModel) -> None:
