@@ -925,9 +925,13 @@ class RetrievalConfig(Checked):
         return 10 if self.passages is None else self.passages
 
 
+SERVE_TOKEN = "GREENADAPT_SERVE_TOKEN"
+"""Environment variable of the token that requests to a server have to send."""
+
+
 @dataclass(frozen=True)
 class ServeConfig(Checked):
-    """Where a server listens, and its limits."""
+    """Where a server listens, and the size of a request."""
 
     PANEL = Panel.LIMITS
     host: Annotated[
@@ -950,21 +954,6 @@ class ServeConfig(Checked):
         Option("Processes, each with its copy of the models. A process that dies is replaced.", panel=Panel.MACHINE),
     ] = 1
     max_body: Annotated[Count, Option("Largest request, such as 1M.", parse=parse_bytes, default_text="1M")] = 1 << 20
-    max_texts: Annotated[Count, Option("Most texts or documents in a request.")] = 64
-    max_chars: Annotated[Count, Option("Longest text, in characters.")] = 100_000
-    max_queue: Annotated[
-        Count, Option("Most texts that wait in a process; further requests are answered with 503.")
-    ] = 512
-    max_seconds: Annotated[Positive, Option("Longest time of a request, in seconds; then it is answered with 504.")] = (
-        30.0
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(
-            self.max_texts <= self.max_queue,
-            f"--max-texts is {self.max_texts} and --max-queue {self.max_queue}: the largest request would never fit",
-        )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ Models = Annotated[
     list[str],
     option(
         "--model -m",
-        "A folder that finetune or adapt wrote, or a question answering model; repeat it to compare models.",
+        "A folder that finetune wrote, or a question answering model; repeatable.",
     ),
 ]
 IndexFolder = Annotated[
@@ -45,11 +45,11 @@ def serve(
 ) -> None:
     """Serve models over HTTP, with a web page.
 
-    The page shows entities, labels, answers and neighbours of words. The server listens on this machine only, unless
+    The page shows entities, labels and answers. The server listens on this machine only, unless
     --host says otherwise. With a token in GREENADAPT_SERVE_TOKEN, requests have to send it. Ctrl-C or SIGTERM stops it
     with exit code 0.
     """
-    require("serve", "fastapi", "uvicorn", "prometheus_client", by="serving")
+    require("serve", "fastapi", "uvicorn", by="serving")
 
     from greenadapt.cli.output.console import make_progress
     from greenadapt.server.serving import ServeRequest, serve

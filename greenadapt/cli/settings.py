@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from greenadapt.config import MINILM, MPNET
+from greenadapt.config import MINILM, MPNET, SERVE_TOKEN
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import by_option
 from greenadapt.storage.files import expanded, own_folder, read_toml
@@ -144,10 +144,9 @@ def unknown_variables(commands: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     from difflib import get_close_matches
 
     from greenadapt.cost import COUNTRY
-    from greenadapt.server.guard import TOKEN
     from greenadapt.storage.workspace import HOME
 
-    known_names = {HOME, COUNTRY, TOKEN}
+    known_names = {HOME, COUNTRY, SERVE_TOKEN}
     for key, command in commands.items():
         known_names |= {variable(scope, option) for option in (*options_of(command), CONFIG) for scope in ("", key)}
     for name in sorted(os.environ):

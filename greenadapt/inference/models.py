@@ -59,12 +59,6 @@ def stream_with_margin(
                 yield replace(output, base=base)
 
 
-def with_margin(task: Task[Any], item: Input, output: ViewOutputs, margin: float) -> ViewOutputs:
-    """The outputs of ``stream_with_margin``, from those of both views in full."""
-    part = _in_doubt(task, item, output, margin)
-    return replace(output, base=output.expanded if part is None else _filled(output, output, item, part))
-
-
 def _in_doubt(task: Task[Any], item: Input, output: ViewOutputs, margin: float) -> Input | None:
     """The part of an input to read in the base view, ``None`` if its views are equal or no unit is in doubt."""
     assert output.expanded is not None

@@ -91,12 +91,12 @@ class EntryPrediction:
         entry, example = {"line": self.entry.line, "id": self.entry.id}, self.entry.example
         row = {name: value for name, value in entry.items() if value is not None}
         if "tasks" not in self.result:
-            return row | _shown(self.result, example, tags)
+            return row | shown_result(self.result, example, tags)
         results = self.result["tasks"].items()
-        return row | {"tasks": {name: _shown(result, example[name], tags) for name, result in results}}
+        return row | {"tasks": {name: shown_result(result, example[name], tags) for name, result in results}}
 
 
-def _shown(result: Json, example: Any, tags: bool) -> Json:
+def shown_result(result: Json, example: Any, tags: bool) -> Json:
     """A task's result: with its tags and their words, or without tags and without the id, which a row has once.
 
     Entities come with their text, so that they can be corrected, and learnt from.

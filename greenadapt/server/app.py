@@ -1,283 +1,241 @@
-"""The application: what each address answers."""
+"""The application: what each address reads and answers, and who may ask."""
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, replace
-from importlib.resources import files
-from itertools import chain
-from pathlib import Path
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from secrets import compare_digest
+from typing import Annotated, Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
-from jinja2 import Environment, PackageLoader
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse
+from starlette.staticfiles import StaticFiles
 
 from greenadapt import __version__
-from greenadapt.config import Pool, RetrievalConfig, ServeConfig
-from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, one_line
-from greenadapt.inference.qa.inquiry import OwnPassages, on_passages
+from greenadapt.config import Pool, RetrievalConfig
+from greenadapt.errors import GreenadaptError, InputError, ResourceError, one_line
+from greenadapt.inference.qa.inquiry import on_passages
 from greenadapt.inference.search.index import Index
-from greenadapt.inference.search.store import Passage, most_paragraphs
-from greenadapt.server import bodies
-from greenadapt.server.batching import Batcher
-from greenadapt.server.bodies import JsonRoute
-from greenadapt.server.guard import PAGES, Metrics, problem, sentence
-from greenadapt.server.models import VIEWS, ByView, PredictionItem, ServedModel, predict
+from greenadapt.inference.search.store import Passage
+from greenadapt.server.batching import MicroBatcher
+from greenadapt.server.models import ServedModel, predict
 from greenadapt.storage.files import Json
 from greenadapt.tasks.questions import Question
 
+MAX_TEXTS = 64
+"""Texts or documents of a request."""
+MAX_CHARS = 100_000
+"""Characters of a text."""
+_MAX_NAMES = 32
+_MAX_PASSAGES = 50
+
+Text = Annotated[str, Field(max_length=MAX_CHARS)]
+# fail_fast names the first invalid entry: to collect the errors of thousands would take minutes.
+Record = Annotated[dict[str, Text | Annotated[list[str], Field(fail_fast=True)]], Field(max_length=_MAX_NAMES)]
+Name = Annotated[str | None, Field(description="Which model; may be left out if only one has the task.")]
+View = Annotated[
+    Pool | None, Field(description="Predict with the mean of both tokenizations, or with one; by default as trained.")
+]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class PredictRequest(_Request):
+    """Texts to find entities in or to classify."""
+
+    texts: Annotated[
+        list[Text | Record],
+        Field(
+            description="Texts; or objects, with `tokens` for NER, or with the text fields of a pair.",
+            min_length=1,
+            max_length=MAX_TEXTS,
+            fail_fast=True,
+        ),
+    ]
+    model: Name = None
+    view: View = None
+
+
+class AnswerRequest(_Request):
+    """A question, and where its answer is looked for: one of `context`, `documents` and, with an index, neither."""
+
+    question: Annotated[Text, Field(min_length=1)]
+    context: Annotated[Text | None, Field(description="One text.")] = None
+    documents: Annotated[
+        list[Text] | None,
+        Field(description="Several; the best answers of all.", min_length=1, max_length=MAX_TEXTS, fail_fast=True),
+    ] = None
+    passages: Annotated[
+        int | None, Field(ge=1, le=_MAX_PASSAGES, description="How many passages of the index are read.")
+    ] = None
+    top: Annotated[int, Field(ge=1, le=20, description="How many answers; those from one text differ.")] = 5
+    model: Name = None
+    view: View = None
+
 
 class Endpoints:
-    """Models, an index and limits, behind the addresses of the application."""
+    """Models, and an index for questions without a text, behind the addresses of the application."""
 
-    def __init__(
-        self,
-        models: Sequence[ServedModel],
-        config: ServeConfig,
-        metrics: Metrics,
-        index: Index | None,
-        retrieval: RetrievalConfig,
-    ) -> None:
+    def __init__(self, models: Sequence[ServedModel], index: Index | None, retrieval: RetrievalConfig) -> None:
         self._models = models
-        self._config = config
-        self._metrics = metrics
+        self._index = index
         self._retrieval = retrieval
-        limit = config.max_queue
-        self._batches = Batcher[PredictionItem, ByView](predict, lambda item: item.size, limit)
-        self._near = Batcher[tuple[ServedModel, str, int], Json](
-            lambda items: [model.near(word, top) for model, word, top in items], lambda _: 1, limit
-        )
-        self._texts = Batcher[tuple[OwnPassages, Question], list[Question]](
-            lambda items: [[*passages.questions([question])] for passages, question in items],
-            lambda item: len(item[1].context),
-            limit,
-        )
-        self._search: Batcher[tuple[str, int], list[Passage]] | None = None
-        if index is not None:
-            self._search = Batcher(
-                lambda items: [index.search(question, n) for question, n in items], lambda _: 1, limit
-            )
+        self.batcher = MicroBatcher(predict)
 
-    def close(self) -> None:
-        """End the threads."""
-        for batcher in (self._batches, self._near, self._texts, self._search):
-            if batcher is not None:
-                batcher.close()
+    async def models(self) -> Json:
+        """The models, and whether there is an index."""
+        return {"models": [model.describe() for model in self._models], "index": self._index is not None}
 
-    def models(self) -> Json:
-        """The models, whether there is an index, and the limits of a request."""
-        limits = {"texts": self._config.max_texts, "characters": self._config.max_chars, "bytes": self._config.max_body}
-        return {
-            "models": [model.described() for model in self._models],
-            "index": self._search is not None,
-            "limits": {**limits, "seconds": self._config.max_seconds},
-        }
-
-    async def predict(self, request: bodies.PredictRequest) -> Json:
-        """Predictions for texts."""
-        model = self._model(request.model, ("ner", "classification"), "finds entities or labels")
-        sizes = [_characters(record) for record in request.texts]
-        self._check("texts", sizes)
+    async def predict(self, request: PredictRequest) -> Json:
+        """Predictions for texts, as the command ``predict`` has them."""
+        model = self._choose(request.model, ("ner", "classification"), "finds entities or labels")
         try:
-            examples = [model.example(record, f"texts[{i}]") for i, record in enumerate(request.texts)]
+            examples = [model.opened.task.example(record, f"texts[{i}]") for i, record in enumerate(request.texts)]
         except InputError as error:
             raise HTTPException(400, str(error)) from None
-        view, views = _views(model, request)
-        results = await self._results(model, examples, sizes, views)
-        by_view = {name: [result[name] for result in results] for name in views}
-        compared = {"views": by_view} if request.compare else {}
-        return {"model": model.source.name, "view": view, "predictions": by_view[view], **compared}
+        sizes = [len(str(record)) for record in request.texts]
+        view, predictions = await self._results(model, examples, sizes, request.view)
+        return {"model": model.name, "view": view, "predictions": predictions}
 
-    async def answer(self, request: bodies.AnswerRequest) -> Json:
-        """Answers to a question."""
-        model = self._model(request.model, ("qa",), "answers questions")
-        self._check("question", [len(request.question)])
-        await asyncio.to_thread(model.check_question, request.question)
-        questions, starts, passages = await self._questions(request, model)
-        view, views = _views(model, request)
+    async def answer(self, request: AnswerRequest) -> Json:
+        """The best answers, with the number of the document; of an index also the passages that were read."""
+        model = self._choose(request.model, ("qa",), "answers questions")
+        await asyncio.to_thread(_check_question, model, request.question)
+        questions, passages = await self._questions(request)
         sizes = [len(question.question) + len(question.context) for question in questions]
-        results = await self._results(model, questions, sizes, views)
-        by_view = {name: model.answers([result[name] for result in results], starts, request.top) for name in views}
-        response: Json = {"model": model.source.name, "view": view, "answers": by_view[view]}
-        if request.compare:
-            response["views"] = by_view
-        if passages is not None:
-            response["passages"] = [asdict(passage) for passage in passages]
-        return response
+        view, candidates = await self._results(model, questions, sizes, request.view)
+        response: Json = {"model": model.name, "view": view, "answers": model.rank(candidates, request.top)}
+        return response if passages is None else response | {"passages": [asdict(passage) for passage in passages]}
 
-    async def neighbours(self, request: bodies.NeighboursRequest) -> Json:
-        """Neighbours of a word."""
-        models = [model for model in self._models if model.source.has_words]
-        model = _choose(models, request.model, "has added words")
-        [near] = await self._near.results([(model, request.word, request.top)])
-        return {"model": model.source.name, **near}
-
-    def _model(self, name: str | None, kinds: Sequence[str], ability: str) -> ServedModel:
-        return _choose([model for model in self._models if model.source.kind in kinds], name, ability)
-
-    async def _questions(
-        self, request: bodies.AnswerRequest, model: ServedModel
-    ) -> tuple[list[Question], list[tuple[int, int]], list[Passage] | None]:
-        """The question on each text that is read; where each text starts; and the passages that come from the index.
-
-        A start is the number of a document or passage, and a character of it.
-        """
+    async def _questions(self, request: AnswerRequest) -> tuple[list[Question], list[Passage] | None]:
+        """The question on each text that is read, and the passages that come from the index."""
         question = Question("", request.question, "")
         if request.context is not None and request.documents is not None:
             raise HTTPException(422, "context and documents exclude each other: give one of them")
-        if request.context is not None or request.documents is not None:
-            texts = (request.documents or []) if request.context is None else [request.context]
-            self._check("documents", [len(text) for text in texts])
-            questions = [replace(question, context=text, document=str(number)) for number, text in enumerate(texts)]
-            default = self._retrieval.passages if self._search is None else None  # else it is for the index
-            if (n := request.passages or default) is not None:
-                self._check_passages(sum(min(n, most_paragraphs(text)) for text in texts))
-                try:
-                    passages_of_text = OwnPassages(model.words, n)
-                except MissingError:
-                    raise HTTPException(422, "this server cannot search in texts: leave out passages") from None
-                results = await self._texts.results([(passages_of_text, whole) for whole in questions])
-                questions = [*chain.from_iterable(results)]
-            starts = [(int(item.document), item.passage.start if item.passage else 0) for item in questions]
-            return questions, starts, None
-        if self._search is None:
+        texts = request.documents if request.context is None else [request.context]
+        if texts is not None:
+            return [replace(question, context=text) for text in texts], None
+        if self._index is None:
             raise HTTPException(422, "context is missing: give a text, or documents (the server has no index)")
         n = request.passages or self._retrieval.n_passages
-        self._check_passages(n)
-        [passages] = await self._search.results([(request.question, n)])
-        questions = list(on_passages(question, passages))
-        return questions, [(number, 0) for number in range(len(questions))], passages
-
-    def _check_passages(self, n: int) -> None:
-        if n > (limit := self._config.max_queue):
-            raise HTTPException(413, f"{n:,} passages would be read, the most is {limit:,}: ask for fewer")
-
-    def _check(self, name: str, sizes: Sequence[int]) -> None:
-        longest = self._config.max_chars
-        for i, size in enumerate(sizes):
-            if size > longest:
-                path = f"{name}[{i}]" if len(sizes) > 1 else name
-                raise HTTPException(413, f"{path} has {size:,} characters, the most is {longest:,}: cut it")
+        passages = await self.batcher.call(self._index.search, request.question, n)
+        return list(on_passages(question, passages)), passages
 
     async def _results(
-        self, model: ServedModel, examples: Sequence[Any], sizes: Sequence[int], views: tuple[Pool, ...]
-    ) -> list[ByView]:
-        items = [PredictionItem(model, example, views, size) for example, size in zip(examples, sizes, strict=True)]
-        self._metrics.waiting.inc(len(items))
-        try:
-            results = await self._batches.results(items)
-        finally:
-            self._metrics.waiting.dec(len(items))
-        self._metrics.texts.labels(model.source.name).inc(len(items))
-        return results
+        self, model: ServedModel, examples: Sequence[Any], sizes: Sequence[int], view: Pool | None
+    ) -> tuple[Pool, list[Any]]:
+        view = view or model.view
+        return view, await self.batcher.results([(model, example, view) for example in examples], sizes)
+
+    def _choose(self, name: str | None, kinds: Sequence[str], ability: str) -> ServedModel:
+        """The model of this name, or the only one of these kinds."""
+        models = {model.name: model for model in self._models if model.kind in kinds}
+        names = ", ".join(models)
+        if not models:
+            raise HTTPException(404, f"no model here {ability}")
+        if name is None and len(models) > 1:
+            raise HTTPException(422, f"model is missing: name one of {names}")
+        if name is not None and name not in models:
+            raise HTTPException(404, f"no model of that name {ability}: name one of {names}")
+        return models[name] if name is not None else next(iter(models.values()))
 
 
-def make_app(endpoints: Endpoints, metrics: Metrics, max_texts: int) -> FastAPI:
-    """The application; it refuses lists of more than ``max_texts`` entries, and closes ``endpoints`` when it ends."""
+def make_app(endpoints: Endpoints, max_body: int, hosts: Sequence[str], token: str | None) -> FastAPI:
+    """The application for requests of at most ``max_body`` bytes, to ``hosts`` (all if empty), with the ``token``."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        batches = asyncio.create_task(endpoints.batcher.run())
         yield
-        endpoints.close()
+        batches.cancel()
+
+    def check_token(
+        credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))],
+    ) -> None:
+        sent = credentials.credentials if credentials else ""
+        if token is not None and not compare_digest(sent.encode(), token.encode()):
+            reason = "the token is missing or wrong: send the header Authorization: Bearer TOKEN"
+            raise HTTPException(401, reason, {"WWW-Authenticate": "Bearer"})
 
     app = FastAPI(
         title="greenadapt",
         version=__version__,
         description="Predictions of fine-tuned models. Characters are counted as Unicode code points.",
-        docs_url=None,  # FastAPI's pages load scripts from other servers; ours is in PAGES
+        docs_url=None,  # FastAPI's pages load scripts from other servers
         redoc_url=None,
         lifespan=lifespan,
-        responses=bodies.PROBLEMS,
     )
-    app.router.route_class = JsonRoute
-    app.state.max_texts = max_texts
-    unset: Json = {"response_model_exclude_unset": True}
-    app.post("/predict", response_model=bodies.PredictResponse, summary="Entities or labels", **unset)(
-        endpoints.predict
-    )
-    app.post("/answer", response_model=bodies.AnswerResponse, summary="Answers", **unset)(endpoints.answer)
-    app.post("/neighbours", response_model=bodies.NeighboursResponse, summary="Neighbours of a word")(
-        endpoints.neighbours
-    )
-    app.get("/models", response_model=bodies.ModelsResponse, summary="Models and limits")(endpoints.models)
+    app.add_middleware(BodyLimit, most_bytes=max_body)  # type: ignore[arg-type]
+    # On a loopback address a foreign page could let its own host name resolve to this server, and read the answers.
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*hosts] or ["*"], www_redirect=False)
+    router = APIRouter(dependencies=[Depends(check_token)])
+    router.post("/predict", summary="Entities or labels")(endpoints.predict)
+    router.post("/answer", summary="Answers")(endpoints.answer)
+    router.get("/models", summary="Models")(endpoints.models)
+    app.include_router(router)
 
-    @app.get("/health", response_model=bodies.Health, summary="Whether the server answers")
+    @app.get("/health", summary="Whether the server answers")
     async def health() -> Json:
         return {"status": "ok", "version": __version__}
 
-    @app.get("/metrics", summary="Numbers for Prometheus", response_class=Response)
-    def numbers() -> Response:
-        return Response(metrics.exposed(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    pages = Environment(loader=PackageLoader("greenadapt", "server/page"), autoescape=True, trim_blocks=True)
-    for path, (name, kind) in PAGES.items():
-        if name.endswith(".j2"):
-            content = pages.get_template(Path(name).name).render()
-        else:
-            content = files("greenadapt").joinpath(name).read_text("utf-8")
-        app.get(path, include_in_schema=False)(_file(content, kind))
-    _add_handlers(app)
+    app.mount("/", StaticFiles(packages=[("greenadapt", "server/page")], html=True))
+    app.add_exception_handler(RequestValidationError, _refuse)
+    app.add_exception_handler(GreenadaptError, _fail)
     return app
 
 
-def _file(content: str, kind: str) -> Callable[[], Any]:
-    async def file() -> Response:
-        return Response(content, media_type=kind)
+@dataclass(frozen=True)
+class BodyLimit:
+    """Middleware that answers 413 to a body of more than ``most_bytes``."""
 
-    return file
+    app: Any
+    most_bytes: int
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        n = 0
+
+        async def receive_bounded() -> Any:
+            nonlocal n
+            message = await receive()
+            n += len(message.get("body", b""))
+            if n > self.most_bytes:
+                raise HTTPException(413, f"the body has more than {self.most_bytes:,} bytes: send less at once")
+            return message
+
+        await self.app(scope, receive_bounded, send)
 
 
-def _add_handlers(app: FastAPI) -> None:
-    """Answer every error with one sentence.
+async def _refuse(_: Request, error: Exception) -> JSONResponse:
+    """Name the first invalid value, in place of repeating the body as FastAPI does."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = ".".join(str(part)[:40] for part in first["loc"][:3])
+    return JSONResponse({"detail": f"{place}: {first['msg']}"}, 422)
 
-    A client's error is an ``HTTPException``; any other error is the server's, and may name files and machines that
-    clients need not know.
+
+async def _fail(_: Request, error: Exception) -> JSONResponse:
+    """Log what is wrong with the server; it may name files that clients need not know."""
+    sys.stderr.write(f"greenadapt: {one_line(str(error))}\n")
+    if isinstance(error, ResourceError):
+        return JSONResponse({"detail": "the server has too little memory: try again later, or send less"}, 503)
+    return JSONResponse({"detail": "the server failed: its log says why"}, 500)
+
+
+def _check_question(model: ServedModel, question: str) -> None:
+    """Refuse a question of more than half of the pieces that the model reads at once.
+
+    The rest is for a window of the context: the longer the question, the more windows.
     """
-
-    async def handle(_: Request, error: Exception) -> Response:
-        if isinstance(error, RequestValidationError):
-            return problem(422, sentence(error))
-        if isinstance(error, HTTPException):
-            unknown = {"Not Found": "there is nothing here", "Method Not Allowed": "the method is wrong"}
-            reason = unknown.get(str(error.detail))
-            return problem(error.status_code, f"{reason}: see /openapi.json" if reason else str(error.detail))
-        if isinstance(error, GreenadaptError):
-            sys.stderr.write(f"greenadapt: {one_line(str(error))}\n")
-        if isinstance(error, ResourceError):
-            return problem(503, "the server has too little memory: try again later, or send less at once")
-        return problem(500, "the server failed: its log says why")
-
-    for kind in (RequestValidationError, HTTPException, GreenadaptError, Exception):
-        app.add_exception_handler(kind, handle)
-
-
-def _choose(models: Sequence[ServedModel], name: str | None, ability: str) -> ServedModel:
-    """The model of this name, or the only one; ``ability`` says what all of ``models`` can do."""
-    if not models:
-        raise HTTPException(404, f"no model here {ability}")
-    names = [model.source.name for model in models]
-    if name is None:
-        if len(models) > 1:
-            raise HTTPException(422, f"model is missing: name one of {', '.join(names)}")
-        return models[0]
-    if name not in names:
-        raise HTTPException(404, f"no model of that name {ability}: name one of {', '.join(names)}")
-    return models[names.index(name)]
-
-
-def _views(model: ServedModel, request: bodies.PredictRequest | bodies.AnswerRequest) -> tuple[Pool, tuple[Pool, ...]]:
-    """The view that decides, and all views of the response."""
-    view = request.view or model.view or "mean"
-    return view, VIEWS if request.compare else (view,)
-
-
-def _characters(record: str | bodies.Record) -> int:
-    if isinstance(record, str):
-        return len(record)
-    texts = (value if isinstance(value, str) else " ".join(value) for value in record.values())
-    return sum(map(len, texts))
+    encoder = model.opened.encoder
+    n, most = encoder.n_pieces(question), encoder.max_length // 2
+    if n > most:
+        raise HTTPException(413, f"question has {n:,} pieces for {model.name}, the most is {most:,}: shorten it")

@@ -33,7 +33,7 @@ _EXTRAS = {
     "sentencepiece": (("sentencepiece", "protobuf"), "models with a SentencePiece file and no tokenizer.json"),
     "search": (("tantivy",), "index, search and qa --index"),
     "report": (("vl-convert-python",), "the page of report"),
-    "serve": (("fastapi", "uvicorn", "prometheus-client"), "serve"),
+    "serve": (("fastapi", "uvicorn"), "serve"),
     "compile": (("onnxruntime", "onnx", "onnxscript"), "compile, --backend and --quantize"),
     "cluster": (("ray",), "--cluster"),
     "s3": (("boto3",), "s3 addresses"),

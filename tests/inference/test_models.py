@@ -26,8 +26,7 @@ from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.models.streaming import ViewOutputs
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
-from greenadapt.server.models import ModelSource, PredictionItem, ServedModel
-from greenadapt.server.models import predict as predict_items
+from greenadapt.server.models import ModelSource, ServedModel
 from greenadapt.stages.evaluate import EvaluateRequest, evaluate
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.tasks.base import margins
@@ -298,8 +297,7 @@ def test_labels_have_a_margin_by_default(make_model: Callable[..., Path], tmp_pa
         served, reading = TaskFolder.find(str(folder)), ReadingOptions()
         assert margin_of(served, replace(reading, margin=0.0)) == 0
         assert margin_of(served, replace(reading, pool="base")) is None
-        model = ServedModel.open(ModelSource("name", served.folder, served), reading)
-        assert model.opened is not None
+        model = ServedModel.open(ModelSource("name", served), reading)
         assert model.opened.margin == margin_of(served, reading) == 0.9
     for name, other in (("numbers", ClassificationTask(label_kind="numbers")), ("answers", QuestionTask())):
         assert margin_of(TaskFolder.find(str(make_model(other, name=name))), ReadingOptions()) is None
@@ -423,25 +421,6 @@ def test_scores_say_how_much_was_read_twice(make_model: Callable[..., Path], tmp
     assert list(all_read["intervals"]) == ["mean", "expanded"]
     result = CliRunner().invoke(app, ["evaluate", "-m", str(folder), "--test", str(test), "--margin", "1"])
     assert "77.78 % of the examples were read in both tokenizations" in result.stdout
-
-
-def test_a_server_reads_both_where_both_are_asked_for(make_model: Callable[..., Path]) -> None:
-    folder = TaskFolder.find(str(make_model(TEXTS)))
-    source = ModelSource("texts", folder.folder, folder)
-    sure, plain = (ServedModel.open(source, ReadingOptions(margin=margin)) for margin in (0.0, 1.0))
-    example = TEXTS.example("tachycardia of the heart", "")
-
-    def label(model: ServedModel, *views: Any) -> Any:
-        [answer] = model.predict([example], views)
-        return answer
-
-    assert label(sure, "mean")["mean"] == label(plain, "expanded")["expanded"]
-    both = label(sure, "mean", "base")
-    assert both["base"] == label(plain, "mean", "base")["base"]
-    assert both["mean"]["probabilities"] == pytest.approx(label(sure, "mean")["mean"]["probabilities"], rel=1e-5)
-    assert label(plain, "mean")["mean"] != label(plain, "expanded")["expanded"]
-    items = [PredictionItem(sure, example, views, 10) for views in (("mean",), ("mean", "base"))]
-    assert predict_items(items) == [label(sure, "mean"), label(sure, "mean", "base")]  # whoever asks at the same moment
 
 
 def test_what_is_refused(make_model: Callable[..., Path], tmp_path: Path) -> None:

@@ -19,5 +19,5 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def client(models: Path) -> Iterator[TestClient]:
-    with TestClient(application(models, max_chars=2000, max_texts=4), HOST) as client:
+    with TestClient(application(models), HOST) as client:
         yield client

@@ -1,4 +1,4 @@
-"""What requests wait for: computed together, in order, and not at all for those that have gone."""
+"""Items of many requests are computed together, in order; one that fails fails alone, and the queue is bounded."""
 
 import asyncio
 import threading
@@ -8,11 +8,8 @@ from typing import Any
 import pytest
 from starlette.exceptions import HTTPException
 
-from greenadapt.server.batching import Batcher
-
-
-class Panic(BaseException):
-    """As those of tokenizers and tantivy, which are no ``Exception``."""
+from greenadapt.server import batching
+from greenadapt.server.batching import MicroBatcher
 
 
 class Blocked:
@@ -28,87 +25,64 @@ class Blocked:
         assert self.may.wait(30)
         if 13 in items:
             raise ValueError("13")
-        if 14 in items:
-            raise Panic("14")
         return [item * item for item in items]
 
 
-def batches(scenario: Callable[[Blocked, Batcher[int, int]], Coroutine[Any, Any, None]], limit: int = 100) -> Any:
-    """The batches that were computed while ``scenario`` ran."""
-    blocked = Blocked()
-    batcher = Batcher[int, int](blocked, lambda item: item, limit)
-    try:
-        asyncio.run(scenario(blocked, batcher))
-        return blocked.batches
-    finally:
-        blocked.may.set()
-        batcher.close()
+def batches(scenario: Callable[[Blocked, MicroBatcher, Any], Coroutine[Any, Any, None]]) -> list[list[int]]:
+    """The batches that are computed while ``scenario`` runs, after a first one of ``[1]`` has begun."""
+
+    async def run() -> None:
+        blocked = Blocked()
+        batcher = MicroBatcher(blocked)
+        task = asyncio.create_task(batcher.run())
+        first = asyncio.create_task(batcher.results([1], [1]))
+        await asyncio.to_thread(blocked.begun.wait, 30)
+        await scenario(blocked, batcher, first)
+        task.cancel()
+        made.extend(blocked.batches)
+
+    made: list[list[int]] = []
+    asyncio.run(run())
+    return made
 
 
-async def first_begun(blocked: Blocked, batcher: Batcher[int, int], items: list[int]) -> "asyncio.Task[list[int]]":
-    """A request whose first batch is being computed."""
-    task = asyncio.create_task(batcher.results(items))
-    await asyncio.to_thread(blocked.begun.wait, 30)
-    return task
-
-
-def test_what_waits_meanwhile_is_computed_together_and_one_failure_is_its_own() -> None:
-    async def run(blocked: Blocked, batcher: Batcher[int, int]) -> None:
-        first = await first_begun(blocked, batcher, [1])
-        later = [asyncio.create_task(batcher.results(items)) for items in ([2, 3], [13], [14], [4])]
+def test_waiting_items_are_computed_together_and_one_failure_is_its_own() -> None:
+    async def scenario(blocked: Blocked, batcher: MicroBatcher, first: Any) -> None:
+        later = [asyncio.create_task(batcher.results(items, items)) for items in ([2, 3], [13], [4])]
         await asyncio.sleep(0)
         blocked.may.set()
+        results = await asyncio.gather(first, *later, return_exceptions=True)
+        assert [results[0], results[1], results[3]] == [[1], [4, 9], [16]]
+        assert isinstance(results[2], ValueError)
+
+    assert batches(scenario) == [[1], [2, 3, 13, 4], [2], [3], [13], [4]]
+
+
+def test_a_batch_is_bounded_and_so_is_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "MAX_QUEUE", 4)
+    monkeypatch.setattr(batching, "_MAX_CHARS", 10)
+
+    async def scenario(blocked: Blocked, batcher: MicroBatcher, first: Any) -> None:
+        waiting = asyncio.create_task(batcher.results([2, 3, 4, 5], [6, 6, 6, 6]))
+        await asyncio.sleep(0)
+        with pytest.raises(HTTPException) as refused:
+            await batcher.results([6], [1])
+        assert (refused.value.status_code, refused.value.headers) == (503, {"Retry-After": "1"})
+        blocked.may.set()
+        assert await waiting == [4, 9, 16, 25]
         assert await first == [1]
-        async with asyncio.timeout(10):
-            results = await asyncio.gather(*later, return_exceptions=True)
-        assert (results[0], results[3]) == ([4, 9], [16])
-        assert [type(result) for result in results[1:3]] == [ValueError, RuntimeError]
 
-    assert batches(run)[:2] == [[1], [2, 3, 13, 14, 4]]
+    assert batches(scenario) == [[1], [2, 3], [4, 5]]
 
 
-def test_what_nobody_waits_for_is_not_computed_and_too_much_is_refused() -> None:
-    async def run(blocked: Blocked, batcher: Batcher[int, int]) -> None:
-        first = await first_begun(blocked, batcher, [1])
-        late = asyncio.create_task(batcher.results([2, 3]))
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
-                await asyncio.shield(late)
-        with pytest.raises(HTTPException, match="503"):
-            await batcher.results([4, 5])
-        late.cancel()
-        await asyncio.wait([late])
-        later = asyncio.create_task(batcher.results([4, 5, 6]))  # there is room again at once
+def test_items_of_a_client_that_has_gone_are_not_computed() -> None:
+    async def scenario(blocked: Blocked, batcher: MicroBatcher, first: Any) -> None:
+        gone, stays = (asyncio.create_task(batcher.results([item], [1])) for item in (2, 3))
+        await asyncio.sleep(0)
+        gone.cancel()
         await asyncio.sleep(0)
         blocked.may.set()
-        assert await first == [1]
-        assert await later == [16, 25, 36]
-
-    assert batches(run, limit=3) == [[1], [4, 5, 6]]
-
-
-def test_long_texts_go_alone() -> None:
-    async def run(blocked: Blocked, batcher: Batcher[int, int]) -> None:
-        first = await first_begun(blocked, batcher, [1])
-        long = asyncio.create_task(batcher.results([10_000, 10_001, 5, 6]))
-        await asyncio.sleep(0)
-        blocked.may.set()
+        assert await stays == [9]
         await first
-        assert (await long)[3] == 36
 
-    assert batches(run) == [[1], [10_000], [10_001, 5, 6]]
-
-
-def test_closing_does_not_wait_for_what_nobody_waits_for() -> None:
-    async def run(blocked: Blocked, batcher: Batcher[int, int]) -> None:
-        first = await first_begun(blocked, batcher, [1])
-        closing = asyncio.create_task(asyncio.to_thread(batcher.close))
-        await asyncio.wait([closing], timeout=10)
-        has_closed = closing.done()
-        with pytest.raises(HTTPException, match="503"):
-            await batcher.results([2])
-        blocked.may.set()
-        assert await first == [1]
-        assert has_closed
-
-    batches(run)
+    assert batches(scenario) == [[1], [3]]

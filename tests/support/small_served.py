@@ -25,7 +25,6 @@ MADE: dict[str, tuple[str, Any]] = {
     "ner": ("BertForTokenClassification", NER),
     "labels": ("BertForSequenceClassification", CLASSES),
     "squad": ("BertForQuestionAnswering", None),
-    "encoder": ("BertModel", None),
 }
 """Folder → transformers' class and task; each has the words ``NEW``."""
 TEXT = "The virus 🦠 was isolated from <img src=x onerror=alert(1)> tachycardia of the heart"
