@@ -6,9 +6,7 @@ Ray is imported when a command is told to use a cluster, not before.
 import math
 import os
 import platform
-import shlex
 import socket
-import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -30,8 +28,6 @@ from greenadapt.errors import (
 )
 
 AUTO, LOCAL = "auto", "local"
-COMMAND = "command"
-"""The key of a program's command line in the metadata of its Ray job."""
 _CONNECT_SECONDS = 10
 _LOOPBACK = "127.0.0.1"
 ATTEMPTS = 10
@@ -245,8 +241,6 @@ def connected(address: str) -> Iterator[Cluster]:
     """
     ray = _import_ray(address)
     options = {"address": address, "namespace": "greenadapt", "log_to_driver": False, "logging_level": "ERROR"}
-    if not address.startswith("ray://"):  # a client cannot pass it
-        options["job_config"] = ray.job_config.JobConfig(metadata={COMMAND: _command()})
     if address == LOCAL:
         options |= {"include_dashboard": False, "_node_ip_address": _LOOPBACK}
     elif address != AUTO:
@@ -276,21 +270,6 @@ def connected(address: str) -> Iterator[Cluster]:
         yield cluster
     finally:
         ray.shutdown()
-
-
-def running_address() -> str | None:
-    """The address in ``RAY_ADDRESS``, else of the cluster that was last started on this machine, if it answers.
-
-    Does not import Ray.
-    """
-    if address := os.environ.get("RAY_ADDRESS"):
-        return address
-    folder = os.environ.get("RAY_TMPDIR") or (sys.platform == "linux" and os.environ.get("TMPDIR")) or "/tmp"
-    with suppress(OSError, UsageError, MissingError):
-        address = Path(folder, "ray", "ray_current_cluster").read_text("utf-8").strip()
-        _require_listening(address)
-        return address
-    return None
 
 
 def raise_for_user(error: Exception) -> None:
@@ -326,12 +305,6 @@ def _import_ray(address: str) -> Any:
     import ray
 
     return ray
-
-
-def _command() -> str:
-    program = Path(sys.argv[0])
-    name = program.parent.name if program.name == "__main__.py" else program.name
-    return shlex.join([name, *sys.argv[1:]])
 
 
 def _host(address: str) -> str:

@@ -925,10 +925,6 @@ class RetrievalConfig(Checked):
         return 10 if self.passages is None else self.passages
 
 
-SERVE_TOKEN = "GREENADAPT_SERVE_TOKEN"
-"""Environment variable of the token that requests to a server have to send."""
-
-
 @dataclass(frozen=True)
 class ServeConfig(Checked):
     """Where a server listens, and the size of a request."""

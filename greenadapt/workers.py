@@ -25,18 +25,9 @@ def usable_cores(system: Path = Path("/")) -> int:
     return min([cores, *(max(1, math.ceil(share)) for share in _quotas(system))])
 
 
-def memory_limit(system: Path = Path("/")) -> int | None:
-    """The bytes of memory that this process may use: the machine's, or its container's limit; ``None`` if unknown."""
-    try:
-        memory = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    except (AttributeError, ValueError, OSError):
-        memory = []
-    return min([*memory, *_memory_limits(system)], default=None)
-
-
 def _quotas(system: Path) -> Iterator[float]:
     """The CPU quotas of this process's control group and those above it, in cores."""
-    for group, is_first_version in _control_groups(system, "cpu"):
+    for group, is_first_version in _control_groups(system):
         try:
             if is_first_version:
                 quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
@@ -48,16 +39,7 @@ def _quotas(system: Path) -> Iterator[float]:
             continue  # this group has no quota
 
 
-def _memory_limits(system: Path) -> Iterator[int]:
-    """The memory limits of this process's control group and those above it, in bytes."""
-    for group, is_first_version in _control_groups(system, "memory"):
-        try:
-            yield int((group / ("memory.limit_in_bytes" if is_first_version else "memory.max")).read_text())
-        except (OSError, ValueError):
-            continue  # this group has no limit
-
-
-def _control_groups(system: Path, controller: str) -> Iterator[tuple[Path, bool]]:
+def _control_groups(system: Path) -> Iterator[tuple[Path, bool]]:
     """The folders of this process's control group and those above it, and whether they are of version 1."""
     groups = system / "sys" / "fs" / "cgroup"
     try:
@@ -66,7 +48,7 @@ def _control_groups(system: Path, controller: str) -> Iterator[tuple[Path, bool]
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
+        if controllers and "cpu" not in controllers.split(","):
             continue
         top = groups / controllers if controllers else groups  # version 1 has a folder for each set of controllers
         group = PurePosixPath(path)

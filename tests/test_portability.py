@@ -86,5 +86,4 @@ def test_doctor_says_what_is_missing(ended: Ended) -> None:
     code, output, error = ended.doctor
     assert code == 0, error
     checks = {row["check"]: row for row in map(json.loads, output.splitlines())}
-    assert checks["memory"]["state"] == "ok"
     assert checks["cores"]["found"].startswith(str(os.cpu_count()))

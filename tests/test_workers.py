@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from greenadapt.errors import InputError
-from greenadapt.workers import ahead, memory_limit, usable_cores, worker_pool
+from greenadapt.workers import ahead, usable_cores, worker_pool
 
 STARTER = """
 import os, time
@@ -119,20 +119,6 @@ def test_cores_are_no_more_than_the_quota_of_a_container(
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
     assert usable_cores(container) == cores
-
-
-@pytest.mark.parametrize(
-    ("container", "limit"),
-    [
-        (("0::/a/b", {"a/memory.max": "1000000", "a/b/memory.max": "max"}), 1000000),
-        (("7:memory:/a", {"memory/a/memory.limit_in_bytes": "2000000"}), 2000000),
-        (("0::/", {"memory.max": "max"}), None),
-        (("", {}), None),
-    ],
-    indirect=["container"],
-)
-def test_memory_is_no_more_than_the_limit_of_a_container(container: Path, limit: int | None) -> None:
-    assert memory_limit(container) == (limit or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def threads() -> set[threading.Thread]:

@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from greenadapt.config import MINILM, MPNET, SERVE_TOKEN
+from greenadapt.config import MINILM, MPNET
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import by_option
 from greenadapt.storage.files import expanded, own_folder, read_toml
@@ -135,23 +135,6 @@ def keep_settings(ctx: Any, settings: dict[str, Setting]) -> None:
     """Make ``settings`` the defaults of the command of ``ctx``."""
     ctx.meta[_META] = settings
     ctx.default_map = {name: setting.value for name, setting in settings.items()}
-
-
-def unknown_variables(commands: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Environment variables with our prefix but without an option, each with the nearest name of an option's
-    variable.
-    """
-    from difflib import get_close_matches
-
-    from greenadapt.cost import COUNTRY
-    from greenadapt.storage.workspace import HOME
-
-    known_names = {HOME, COUNTRY, SERVE_TOKEN}
-    for key, command in commands.items():
-        known_names |= {variable(scope, option) for option in (*options_of(command), CONFIG) for scope in ("", key)}
-    for name in sorted(os.environ):
-        if name.startswith("GREENADAPT_") and name not in known_names:
-            yield name, next(iter(get_close_matches(name, sorted(known_names), n=1)), "")
 
 
 def all_settings(ctx: Any) -> dict[str, Setting]:

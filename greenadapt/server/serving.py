@@ -12,7 +12,7 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
-from greenadapt.config import SERVE_TOKEN, ReadingOptions, RetrievalConfig, ServeConfig
+from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
 from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, UsageError, one_line
 from greenadapt.inference.models import check_reading
 from greenadapt.inference.search.index import Index
@@ -20,6 +20,8 @@ from greenadapt.progress import Progress
 from greenadapt.server.models import ModelSource, find_models
 from greenadapt.workers import end_with_parent, usable_cores
 
+TOKEN = "GREENADAPT_SERVE_TOKEN"
+"""Environment variable of the token that requests have to send."""
 _MIN_TOKEN = 16
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _MAX_CONNECTIONS = 512
@@ -97,7 +99,7 @@ def serve(request: ServeRequest, progress: Progress) -> None:
         # Libraries read this variable when they are imported, which only the workers do.
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // config.workers)))
         if token is None and not is_loopback(config.host):
-            progress.warn(f"anyone who reaches {config.host} may ask: set {SERVE_TOKEN} to require a token")
+            progress.warn(f"anyone who reaches {config.host} may ask: set {TOKEN} to require a token")
         names, port = ", ".join(model.name for model in models), listening.getsockname()[1]
         progress.note(f"serving {names} at http://{_bracketed(config.host)}:{port} (Ctrl-C stops it)")
         supervisor = Multiprocess(_uvicorn_config(Application(models, request)), [listening])
@@ -108,10 +110,10 @@ def serve(request: ServeRequest, progress: Progress) -> None:
 
 def read_token() -> str | None:
     """The token, if any; raises ``UsageError`` for a token that can be guessed."""
-    token = os.environ.get(SERVE_TOKEN, "").strip()
+    token = os.environ.get(TOKEN, "").strip()
     if token and (len(token) < _MIN_TOKEN or not token.isascii()):
         raise UsageError(
-            f"{SERVE_TOKEN} has {len(token)} characters, must have at least {_MIN_TOKEN}, all of ASCII",
+            f"{TOKEN} has {len(token)} characters, must have at least {_MIN_TOKEN}, all of ASCII",
             "make one with openssl rand -hex 32",
         )
     return token or None

@@ -42,7 +42,6 @@ def test_a_document_of_an_evil_name_is_one_line_of_search(run_alone: Run, tmp_pa
         ["search", EVIL, EVIL],
         ["w2v", "-c", "x", "-m", "m", "surplus\x1b[2J"],
         ["push", EVIL, EVIL],
-        ["doctor", "--config", EVIL],
     ],
 )
 def test_what_the_command_line_repeats_is_harmless(run_alone: Run, words: list[str]) -> None:

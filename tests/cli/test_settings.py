@@ -1,16 +1,14 @@
 """Options from a file and from the environment: which counts, what is refused, and what manifests keep."""
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
 
-import greenadapt
 from greenadapt.cli import app
 from greenadapt.cli.options import command_line
-from greenadapt.cli.settings import commands_of, find_settings, options_of, unknown_variables, variable
+from greenadapt.cli.settings import commands_of, find_settings, options_of, variable
 from tests.conftest import Run, last_line
 
 GROUP: Any = typer.main.get_command(app)
@@ -170,21 +168,3 @@ def test_every_option_of_every_command_has_a_variable_of_its_own() -> None:
     assert len(of_commands) == len(set(of_commands)) > 250
     assert for_all & {*of_commands, "GREENADAPT_HOME", "GREENADAPT_COUNTRY"} == set()
     assert {"GREENADAPT_W2V_EPOCHS", "GREENADAPT_CORPUS_PREPARE_JSON", "GREENADAPT_PREDICT_INPUT"} <= set(of_commands)
-
-
-def test_every_variable_of_the_documentation_and_of_the_code_is_known(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = Path(__file__).parents[2]
-    pages = [root / "README.md", *root.glob("docs/**/*.md")]
-    package = Path(greenadapt.__file__).parent
-    texts = [page.read_text("utf-8") for page in pages]
-    named = {name for text in texts for name in re.findall(r"\bGREENADAPT_[A-Z0-9_]*[A-Z0-9]", text)}
-    code = [file.read_text("utf-8") for file in package.rglob("*.py")]
-    strings = {name for text in code for name in re.findall(r'"(GREENADAPT_[A-Z_]+)"', text)}
-    assert {"GREENADAPT_HOME", "GREENADAPT_SERVE_TOKEN", "GREENADAPT_W2V_EPOCHS"} <= named
-    for name in named | strings:
-        monkeypatch.setenv(name, "x")
-    assert [name for name, _ in unknown_variables(COMMANDS)] == []
-    monkeypatch.setenv("GREENADAPT_SERVE_TOKENS", "x")
-    assert [*unknown_variables(COMMANDS)] == [("GREENADAPT_SERVE_TOKENS", "GREENADAPT_SERVE_TOKEN")]

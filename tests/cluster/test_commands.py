@@ -5,8 +5,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -22,32 +20,6 @@ from tests.support.small_cluster import ADDRESS, add_node, free_port
 from tests.support.small_tasks import TinyModel, adapted, lines, ner_file, qa_file, read_json, sentences
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
-
-_OTHER = "import sys; from greenadapt.cluster import connected\nwith connected(sys.argv[1]): print(flush=True); input()"
-
-
-@pytest.mark.long
-def test_what_a_cluster_has_and_what_uses_it(run_alone: Run, four_nodes: Any) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", _OTHER, four_nodes.address, "other program"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as program:
-        assert program.stdout is not None
-        program.stdout.readline()  # it is connected
-        output = run_alone("doctor", "--cluster", four_nodes.address, "--json").stdout
-        rows = [row for row in map(json.loads, output.splitlines()) if row["kind"] in ("node", "program")]
-        program.communicate("\n")
-    assert [(row["address"], row["cores"], row["free_cores"], row["gpus"]) for row in rows[:-1]] == [
-        (ADDRESS, 1, 1, 0)
-    ] * 4
-    assert rows[-1]["command"].endswith("'other program'")
-    assert rows[-1]["process"] == program.pid
-    table = run_alone("doctor", "--cluster", four_nodes.address).stdout
-    assert f"cluster: 4 nodes with 4 cores, at {four_nodes.address}" in table
-    assert "4 of 4" in table
-    assert "Runs:" not in table
 
 
 def content(folder: Path) -> dict[str, object]:

@@ -269,36 +269,6 @@ def _sum(verb: str, rows: Sequence[Json]) -> list[str]:
     return [f"{verb}: {count}, {byte_size(sum(row['bytes'] for row in rows))}"]
 
 
-def print_cluster(rows: Sequence[Json]) -> None:
-    """Print the nodes of a cluster, their free cores, GPUs and memory, and the programs that run there."""
-    nodes = [row for row in rows if row["kind"] == "node"]
-    sums = {name: sum(row[name] for row in nodes) for name in nodes[0] if name not in ("kind", "address")}
-    lines = [*nodes, {**sums, "address": "all"}] if len(nodes) > 1 else nodes
-    cells = [
-        [
-            row["address"],
-            *(f"{row[f'free_{name}']:g} of {row[name]:g}" for name in ("cores", "gpus")),
-            byte_size(row["memory_bytes"]),
-        ]
-        for row in lines
-    ]
-    print_table("", ["node", "free cores", "free GPUs", "memory"], cells)
-    for row in rows:
-        if row["kind"] == "program":
-            where = f"process {row['process']} at {row['address']}, since {local_time(row['started'])}"
-            print_text([f"Runs: {row['command']}", f"  {where}"])
-
-
-def print_settings(rows: Sequence[Json]) -> None:
-    """Print the options that are set in a file or in the environment, and their locations."""
-    cells = [[row["command"] or "all", row["option"], _setting(row["value"]), row["place"]] for row in rows]
-    print_table("", ["command", "option", "value", "from"], cells, numbers=False)
-
-
-def _setting(value: str | list[str] | bool) -> str:
-    return ", ".join(value) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else value
-
-
 _MOST_COLUMNS = 10
 
 
