@@ -1,6 +1,6 @@
 """Models in folders; encoders, adapted or not: tokenizations and neighbours."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from os import PathLike
@@ -83,9 +83,6 @@ class ModelFolder:
         repo: str,
         *,
         private: bool = False,
-        revision: str | None = None,
-        message: str | None = None,
-        exclude: str | Sequence[str] = (),
         progress: bool | Progress = True,
     ) -> str:
         """Upload the model to the Hugging Face hub, as ``greenadapt push`` does; this needs a token that may write.
@@ -95,9 +92,6 @@ class ModelFolder:
         Args:
             repo: The repository, as ``"OWNER/NAME"``; it is created if it is new.
             private: Whether to create a new repository as a private one.
-            revision: The branch; by default the main one.
-            message: Of the commit.
-            exclude: Patterns of files to leave out, such as ``"seeds/*"``.
             progress: Whether to show notes and bars on stderr, or where to.
 
         Returns:
@@ -114,10 +108,8 @@ class ModelFolder:
         """
         from greenadapt.stages.push import PushRequest, hidden_bars, push
 
-        patterns = (exclude,) if isinstance(exclude, str) else tuple(exclude)
-        request = PushRequest(self.folder, repo, private, revision, message, patterns)
         with hidden_bars(progress is not True):
-            return str(push(request, shown_progress(progress))["url"])
+            return str(push(PushRequest(self.folder, repo, private), shown_progress(progress))["url"])
 
 
 class EncoderModel(ModelFolder):

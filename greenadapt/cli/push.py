@@ -8,16 +8,11 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.cli.options import basic, examples, option
+from greenadapt.cli.options import basic, examples
 
 Folder = Annotated[Path, typer.Argument(help="The folder of a model: adapted, pre-trained or fine-tuned.")]
 Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The repository on the hub; created if it is new.")]
 Private = Annotated[bool, basic("--private", "Create a new repository as a private one.")]
-Revision = Annotated[str | None, option("--revision", "The branch to write to [default: main].")]
-Message = Annotated[str | None, option("--message", "The message of the commit.")]
-Exclude = Annotated[
-    list[str] | None, option("--exclude", "A pattern of files to leave out, such as 'seeds/*'; can be repeated.")
-]
 DryRun = Annotated[bool, basic("--dry-run", "List what would be uploaded, and do not connect.")]
 
 
@@ -27,9 +22,6 @@ def push(
     folder: Folder,
     repo: Repo,
     private: Private = False,
-    revision: Revision = None,
-    message: Message = None,
-    exclude: Exclude = None,
     dry_run: DryRun = False,
     as_json: o.AsJson = False,
 ) -> None:
@@ -37,12 +29,12 @@ def push(
 
     Needs a token: hf auth login, or HF_TOKEN. The manifest (it names files of this machine), predictions and logits of
     test sets, hidden files and symlinks stay here. The card, README.md, names the commands that made the model: read it
-    first. With greenadapt[report] installed, it goes up with the main plots of the report.
+    first. hf upload has more options.
     """
     from greenadapt.cli.output.console import make_progress, output, print_json, print_lines, print_table
     from greenadapt.stages import push as stage
 
-    request = stage.PushRequest(folder, repo, private, revision, message, tuple(exclude or ()), dry_run)
+    request = stage.PushRequest(folder, repo, private, dry_run)
     with stage.hidden_bars(output().quiet or output().as_json or not sys.stderr.isatty()):
         upload = stage.push(request, make_progress())
     if as_json:

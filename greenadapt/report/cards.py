@@ -341,16 +341,3 @@ def _template() -> "Template":
     environment.filters["spent"] = spent
     environment.globals |= {"version": __version__, "views": VIEW_NAMES, "advice": ADVICE}
     return environment.from_string(files("greenadapt.report").joinpath("card.md.j2").read_text("utf-8"))
-
-
-def with_pictures(card: str, pictures: Mapping[str, tuple[str, str]]) -> str:
-    """``card`` with new ``pictures``, by file title and description, before the section on how the model was made."""
-    images = [
-        f"**{escaped(title)}**\n\n![{escaped(description)}]({file})"
-        for file, (title, description) in pictures.items()
-        if f"({file})" not in card
-    ]
-    if not images:
-        return card
-    before, heading, after = card.partition(_MADE_BY)
-    return "\n\n".join([before.rstrip(), "## Plots", *images]) + f"\n\n{heading}{after}".rstrip() + "\n"

@@ -1,31 +1,22 @@
 """A model's folder to the model hub."""
 
 import fnmatch
-from collections.abc import Iterator, Mapping
+import glob
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from greenadapt.checkpoints.source import find_model, hub_answers
-from greenadapt.errors import (
-    ConflictError,
-    GreenadaptError,
-    InputError,
-    MissingError,
-    UsageError,
-    first_line,
-    is_installed,
-)
+from greenadapt.errors import ConflictError, InputError, MissingError, UsageError, first_line
 from greenadapt.progress import Progress
-from greenadapt.report.cards import with_pictures
 from greenadapt.storage.files import Json, require_utf8
-from greenadapt.storage.results import CARD, MANIFEST, Result, open_result, read_manifest, verified
+from greenadapt.storage.results import MANIFEST, open_result, read_manifest, verified
 
 _PRIVATE = (MANIFEST, "predictions.jsonl", "predictions-*.jsonl", "logits.safetensors", "logits-*.safetensors")
 """Files that stay private: the manifest names paths of this machine, predictions and logits reveal the test texts."""
 
 _LONGEST_REASON = 300
-_SCALE = 2  # of the plots: sharp on most screens, and small
 
 
 @dataclass(frozen=True)
@@ -37,12 +28,6 @@ class PushRequest:
     """``OWNER/NAME``."""
     private: bool = False
     """Whether a new repository is private."""
-    revision: str | None = None
-    """The branch; by default the main branch."""
-    message: str | None = None
-    """Of the commit."""
-    exclude: tuple[str, ...] = ()
-    """Shell patterns of files to leave out; ``*`` also matches ``/``."""
     dry_run: bool = False
 
 
@@ -50,31 +35,22 @@ def push(request: PushRequest, progress: Progress) -> Json:
     """Upload a model's folder to a repository of the model hub, which is created if it does not exist.
 
     Returns ``repo``, ``url`` of the commit (``None`` in a dry run), ``private`` (``None`` if unknown) and ``files``,
-    each with ``path`` and ``bytes``. Other files of the repository stay. The uploaded card gets the main plots of the
-    report if the extra ``[report]`` is installed; the folder itself does not change.
+    each with ``path`` and ``bytes``. Other files of the repository stay.
 
-    Raises ``InputError`` for a damaged folder, ``UsageError`` for an invalid name or if no file is left to upload, and
-    ``MissingError`` or ``ConflictError`` if the hub cannot be reached or refuses.
+    Raises ``InputError`` for a damaged folder, ``UsageError`` for an invalid name, and ``MissingError`` or
+    ``ConflictError`` if the hub cannot be reached or refuses.
     """
     _check_repo(request.repo)
     folder = find_model(str(request.folder)).folder
-    files: dict[str, Path | bytes] = {str(path.relative_to(folder)): path for path in _published(folder, request)}
     if (folder / MANIFEST).is_file():
-        result = verified(open_result(folder, read_manifest(folder).stage))
-        if CARD in files and is_installed("vl_convert"):
-            files |= _illustrated(result, request, files, progress)
-    if not files:
-        raise UsageError(f"every file of {request.folder} is left out", "give other patterns to --exclude")
-    sizes = {
-        path: len(content) if isinstance(content, bytes) else content.stat().st_size
-        for path, content in sorted(files.items())
-    }
+        verified(open_result(folder, read_manifest(folder).stage))
+    sizes = {str(path.relative_to(folder)): path.stat().st_size for path in _published(folder)}
     described = [{"path": path, "bytes": size} for path, size in sizes.items()]
     report: Json = {"repo": request.repo, "url": None, "private": None, "files": described}
     if request.dry_run:
         return report
-    progress.note(f"uploading {len(files)} files, {sum(sizes.values()) / 1e6:,.1f} MB, to {request.repo}")
-    return {**report, **_upload(request, folder.name, files)}
+    progress.note(f"uploading {len(sizes)} files, {sum(sizes.values()) / 1e6:,.1f} MB, to {request.repo}")
+    return {**report, **_upload(request, folder, sizes)}
 
 
 @contextmanager
@@ -104,31 +80,7 @@ def _check_repo(repo: str) -> None:
         raise UsageError(f"{repo} has no owner", f"give OWNER/{repo}")
 
 
-def _illustrated(
-    result: Result, request: PushRequest, files: Mapping[str, Path | bytes], progress: Progress
-) -> dict[str, bytes]:
-    """The card with plots, and the plots; empty if there are none."""
-    from greenadapt.report.page.charts import png_of
-    from greenadapt.stages.report import card_plots
-
-    try:
-        all_plots = card_plots(result, request.repo.split("/")[1])
-    except GreenadaptError as error:
-        progress.warn(f"the card gets no plots: {error}")
-        return {}
-    pictures = {file: plot for file, plot in all_plots.items() if file not in files and not _is_left_out(file, request)}
-    if not pictures:
-        return {}
-    card = (result.folder / CARD).read_text("utf-8")
-    card = with_pictures(card, {file: (plot.title, plot.in_words) for file, plot in pictures.items()})
-    return {CARD: card.encode()} | {file: png_of(plot, _SCALE) for file, plot in pictures.items()}
-
-
-def _is_left_out(path: str, request: PushRequest) -> bool:
-    return any(fnmatch.fnmatchcase(path, pattern) for pattern in request.exclude)
-
-
-def _published(folder: Path, request: PushRequest) -> Iterator[Path]:
+def _published(folder: Path) -> Iterator[Path]:
     """The files to upload, sorted; no hidden files, and none behind a symlink."""
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
@@ -138,25 +90,23 @@ def _published(folder: Path, request: PushRequest) -> Iterator[Path]:
             continue
         is_private = any(fnmatch.fnmatchcase(path.name, pattern) for pattern in _PRIVATE)
         is_hidden = any(part.startswith(".") for part in inside.parts)
-        if not (is_private or is_hidden or _is_left_out(str(inside), request)):
+        if not (is_private or is_hidden):
             yield path
 
 
-def _upload(request: PushRequest, name: str, files: Mapping[str, Path | bytes]) -> Json:
-    from huggingface_hub import CommitOperationAdd, HfApi, __version__
+def _upload(request: PushRequest, folder: Path, names: Iterable[str]) -> Json:
+    from huggingface_hub import HfApi, __version__
 
     from greenadapt import __version__ as version
 
     api = HfApi(library_name="greenadapt", library_version=version, user_agent=f"huggingface_hub/{__version__}")
     with _refusals(request.repo):
         created = api.create_repo(request.repo, private=request.private or None, exist_ok=True)
-        if request.revision is not None:
-            api.create_branch(created.repo_id, branch=request.revision, exist_ok=True)
-        commit = api.create_commit(
-            created.repo_id,
-            [CommitOperationAdd(path, content) for path, content in sorted(files.items())],
-            commit_message=request.message or f"Upload of {name} by greenadapt {version}",
-            revision=request.revision,
+        commit = api.upload_folder(
+            repo_id=created.repo_id,
+            folder_path=folder,
+            allow_patterns=[glob.escape(name) for name in names],
+            commit_message=f"Upload of {folder.name} by greenadapt {version}",
         )
         private = api.model_info(created.repo_id, expand=["private"]).private
     return {"url": str(commit.commit_url), "private": private}

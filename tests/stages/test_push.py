@@ -1,8 +1,6 @@
 """``greenadapt push`` to a stand-in of the model hub, through the hub's own library."""
 
 import json
-import re
-import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -51,13 +49,12 @@ def test_what_stays_here(run_alone: Run, model: Path, hub: Hub, tmp_path: Path) 
         "seeds/0/tasks/ner/logits-test.safetensors",
         "seeds/1/logits.safetensors",
         "seeds/1/history.jsonl",
+        "[a]*.json",
     ):
         (model / name).parent.mkdir(parents=True, exist_ok=True)
         (model / name).write_text("{}")
-    run_alone("push", model, "me/model", "--revision", "v1", "--message", "First", "--exclude", "seeds/1/*")
-    assert {path for _, _, path in hub.files} == published
-    assert {revision for _, revision, _ in hub.files} == {"v1"}
-    assert hub.messages == ["First"]
+    run_alone("push", model, "me/model")
+    assert {path for _, _, path in hub.files} == {*published, "[a]*.json", "seeds/1/history.jsonl"}
     assert hub.repos == {"me/model": False}
 
 
@@ -155,35 +152,6 @@ def test_a_damaged_result_is_not_published(run_alone: Run, hub: Hub, corpus_fold
     message = last_line(run_alone("push", corpus_folder, "me/model", code=1))
     assert "tokenizer.json" in message
     assert not hub.files
-
-
-@pytest.mark.slow
-def test_the_card_goes_up_with_plots_and_the_folder_does_not_change(
-    run_alone: Run, hub: Hub, corpus_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = contents(corpus_folder)
-    run_alone("push", corpus_folder, "me/model")
-    sent = {path: content for (_, _, path), content in hub.files.items()}
-    plots = {path: sent.pop(path) for path in list(sent) if path.startswith("plots/")}
-    assert "plots/words-by-pieces-1.png" in plots
-    assert all(content.startswith(b"\x89PNG") and len(content) < 500_000 for content in plots.values())
-    card = sent["README.md"].decode()
-    assert {file: alt != "" for alt, file in re.findall(r"!\[([^]]*)\]\(([^)]*)\)", card)} == dict.fromkeys(plots, True)
-    assert contents(corpus_folder) == before
-    expected = {**before, "README.md": sent["README.md"]}
-    del expected["manifest.json"]
-    assert sent == expected
-
-    hub.files.clear()
-    run_alone("push", corpus_folder, "me/model", "--exclude", "plots/*")
-    assert hub.files["me/model", "main", "README.md"] == before["README.md"]
-    hub.files.clear()
-    monkeypatch.setitem(sys.modules, "vl_convert", None)  # the extra [report] is not installed
-    run_alone("push", corpus_folder, "me/model")
-    assert {path: content for (_, _, path), content in hub.files.items()} == {
-        **expected,
-        "README.md": before["README.md"],
-    }
 
 
 @pytest.fixture
