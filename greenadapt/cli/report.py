@@ -7,7 +7,7 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, basic, examples, option
+from greenadapt.cli.options import Pick, basic, examples
 from greenadapt.config import SessionOptions
 
 Folders = Annotated[
@@ -19,11 +19,9 @@ OutFile = Annotated[
         "--out -o", "The page [default: report-CORPUS-MODEL.html or report-FOLDER.html here]; replaced once complete."
     ),
 ]
-Png = Annotated[Path | None, option("--png", "Write each plot as PNG into this folder, too.")]
-Svg = Annotated[Path | None, option("--svg", "Write each plot as SVG into this folder, too.")]
 
 
-@app.command(epilog=examples("report -c pydocs", "report runs/ner runs/ner-minilm --out ner.html --svg figures"))
+@app.command(epilog=examples("report -c pydocs", "report runs/ner runs/ner-minilm --out ner.html"))
 def report(
     ctx: typer.Context,
     *,
@@ -31,15 +29,13 @@ def report(
     corpus: o.CorpusOfResults = None,
     model: o.Model = None,
     out: OutFile = None,
-    png: Png = None,
-    svg: Svg = None,
     options: Annotated[SessionOptions, Pick("workspace")],
     as_json: o.AsJson = False,
 ) -> None:
     """Write one HTML page about results.
 
-    It has cost, corpus, alignment, added words, and scores against the base model. The page opens without network. Give
-    the folders of fine-tuned models to compare them.
+    It has scores against the base model, how good the new rows are, a map of words, and costs. The page opens without
+    network. Give the folders of fine-tuned models to compare them.
     """
     if folders:
         option_checks.refuse_beside_folders(ctx)
@@ -47,10 +43,8 @@ def report(
     from greenadapt.cli.output.console import print_json, print_text
     from greenadapt.stages.report import report as stage
 
-    result = stage(o.make_session(options), folders or [], (corpus, model), out, (png, svg))
+    result = stage(o.make_session(options), folders or [], (corpus, model), out)
     if as_json:
         print_json(result)
         return
-    plot_folders = sorted({str(Path(plot).parent) for plot in result["plots"]})
-    figures = [f"{len(result['plots'])} plots in {', '.join(plot_folders)}"] if plot_folders else []
-    print_text([result["page"], *figures])
+    print_text([result["page"]])

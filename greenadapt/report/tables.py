@@ -143,7 +143,7 @@ def _by_view(main: str, seeds: Mapping[str, Json]) -> list[Table]:
     return [Table(f"Scores by tokenization: {main}", ["logits of", *_columns(seeds)], rows)]
 
 
-def parts_over_seeds(seeds: Sequence[Json]) -> tuple[str, dict[str, Json]]:
+def _parts_over_seeds(seeds: Sequence[Json]) -> tuple[str, dict[str, Json]]:
     """The kind of the parts of a set, ``type``, ``class`` or ``question``, and the mean scores of each part by label.
 
     The mean is over the ``seeds`` that have the part: a type that only some seeds predict is missing from the others.
@@ -160,7 +160,7 @@ def parts_over_seeds(seeds: Sequence[Json]) -> tuple[str, dict[str, Json]]:
 
 def _by_part(seeds: Sequence[Json]) -> list[Table]:
     """The scores of each part, means over the seeds."""
-    kind, parts = parts_over_seeds(seeds)
+    kind, parts = _parts_over_seeds(seeds)
     if len(parts) < 2:
         return []
     rows = [

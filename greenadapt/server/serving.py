@@ -27,8 +27,8 @@ _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _MAX_CONNECTIONS = 512
 _SECONDS = 30
 """The longest wait for requests in progress when the server stops."""
-_SECONDS_HUNG = 60
-"""Seconds without an answer to the supervisor, which then replaces a worker; models take a while to open."""
+_SECONDS_HUNG = 15
+"""Seconds without an answer to the supervisor, which then replaces a worker."""
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,8 @@ from hypothesis import strategies as st
 
 from greenadapt.inference.qa.answering import compare_rows, score_rows
 from greenadapt.inference.qa.lookups import sentence_around
-from greenadapt.report.page.blocks import Plot
-from greenadapt.report.page.sections import TaskGroup, TunedModel, tasks_section
 from greenadapt.report.tables import (
     Marked,
-    Table,
     answer_lines,
     assessment,
     changed_words,
@@ -22,6 +19,7 @@ from greenadapt.report.tables import (
     comparison_tables,
     loss_tables,
     printable,
+    score_tables,
     scores_table,
 )
 from greenadapt.tasks.spans import score_answer
@@ -72,16 +70,14 @@ def test_the_advice_of_cross_validation() -> None:
     assert "--epochs" in advice
 
 
-def test_types_that_only_some_seeds_predict_are_in_the_table_and_in_the_plot() -> None:
+def test_types_that_only_some_seeds_predict_are_in_the_table() -> None:
     of_type = {name: {"precision": f1, "recall": f1, "f1": f1, "support": 4} for name, f1 in (("A", 0.5), ("B", 1.0))}
     sets = [{"f1": 0.5, "by_type": {"A": of_type["A"]}}, {"f1": 0.75, "by_type": {**of_type, "A": of_type["B"]}}]
     seeds = [{"seed": number, "test": scores_of_set} for number, scores_of_set in enumerate(sets)]
-    scores = {"task": "ner", "main": "f1", "pool": "mean", "seeds": seeds, "mean": {"f1": 0.625}}
-    blocks = tasks_section([TaskGroup("NER", "1", [TunedModel("model", scores, [])])]).blocks
-    (rows,) = (block.data.rows for block in blocks if isinstance(block, Plot) and block.name.startswith("parts"))
-    assert [(row[0], row[-1]) for row in rows] == [("A", "75.00%"), ("B", "100.00%")]
-    (table,) = (block for block in blocks if isinstance(block, Table) and "by type" in block.title)
-    assert [row[0] for row in table.rows] == ["A", "B"]
+    tables = score_tables({"task": "ner", "main": "f1", "pool": "mean", "seeds": seeds, "mean": {"f1": 0.625}})
+    (table,) = (table for table in tables if "by type" in table.title)
+    column = table.columns.index("f1")
+    assert [(row[0], row[column]) for row in table.rows] == [("A", "75.00"), ("B", "100.00")]
 
 
 Json = dict[str, Any]

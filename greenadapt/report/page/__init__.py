@@ -1,1 +1,0 @@
-"""The page that shows results: its parts, its plots, and the HTML."""
