@@ -21,7 +21,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/installed ## adapt a real model to a real corpus, offline; shows what that gained and cost
-	$(BIN)/greenadapt demo --workspace demo
+	$(BIN)/python examples/demo.py --workspace demo
 
 check: lint ## lint, types and unit tests: what to run before a commit (a minute or two)
 	$(PYTEST) -m "not slow" --ignore tests/integration --ignore tests/benchmarks

@@ -22,7 +22,6 @@ class _NotTrained(Exception):  # noqa: N818  (it is no error)
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a cluster for the trainings."""
     parser.add_argument("--cluster", help="a Ray cluster for the trainings: HOST:PORT, auto or local")
-    parser.add_argument("--cores-each", type=int, default=1, help="with --cluster: of each training")
     parser.add_argument("--gpus-each", type=float, help="with --cluster: of each training; 1 if there are GPUs")
 
 
@@ -47,7 +46,7 @@ def train_first(session: Session, options: argparse.Namespace, runs: Iterable[Ca
                 run()
     finally:
         _wanted = None
-    spread = replace(session, cluster=options.cluster, cores_each=options.cores_each, gpus_each=options.gpus_each)
+    spread = replace(session, cluster=options.cluster, gpus_each=options.gpus_each)
     trainings = [train.check_finetune(*request) for request in requests]
     names = ["/".join(training.place.path.parts[-2:]) for training in trainings]
     train_on_cluster(spread, trainings, names).require_all()

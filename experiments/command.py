@@ -21,7 +21,7 @@ from greenadapt.storage.files import expanded
 from greenadapt.storage.locks import lock
 from greenadapt.storage.outputs import replacing
 
-_OF_SESSION = ("workspace", "download", "workers", "max_memory", "cluster", "cores_each", "gpus_each")
+_OF_SESSION = ("workspace", "download", "workers", "max_memory", "cluster", "gpus_each")
 
 
 def parser_of(description: str | None) -> argparse.ArgumentParser:

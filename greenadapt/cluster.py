@@ -377,17 +377,16 @@ _PATIENCE = 10
 
 @dataclass(frozen=True)
 class Spread:
-    """A cluster, and the cores and GPUs of each process on it."""
+    """A cluster, and the GPUs of each process on it, which has one core."""
 
     address: str
-    cores: int = 1
     gpus: float | None = None
     """``None``: 1 if the cluster has GPUs."""
 
     @classmethod
-    def of(cls, address: str | None, cores: int, gpus: float | None) -> "Spread | None":
+    def of(cls, address: str | None, gpus: float | None) -> "Spread | None":
         """The cluster at ``address``; ``None``, for this machine alone, if there is none."""
-        return None if address is None else cls(address, cores, gpus)
+        return None if address is None else cls(address, gpus)
 
     def over(self, opening: Opening[Item, Answer], items: Iterable[Item], *arguments: Any) -> Iterator[Answer]:
         """Yield ``opening(*arguments)(item)`` of each item, in the order of the items; each process opens only once.
@@ -398,11 +397,11 @@ class Spread:
         """
         with connected(self.address) as cluster:
             gpus = cluster.gpus_each(self.gpus)
-            room = cluster.count(self.cores, gpus)
+            room = cluster.count(1, gpus)
             restarts = {"max_restarts": -1, "max_task_retries": ATTEMPTS}
-            kind = cluster.ray.remote(num_cpus=self.cores, num_gpus=gpus, **restarts)(_Worker)
+            kind = cluster.ray.remote(num_cpus=1, num_gpus=gpus, **restarts)(_Worker)
             start = partial(kind.remote, opening, arguments, str(Path.cwd()))
-            yield from _deal(cluster, start, room, items, partial(cluster.count, self.cores, gpus))
+            yield from _deal(cluster, start, room, items, partial(cluster.count, 1, gpus))
 
 
 class _Worker:

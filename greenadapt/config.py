@@ -64,7 +64,6 @@ HeldOutShare = Annotated[float, Interval(ge=0, lt=1)]
 Positive = Annotated[float, Gt(0)]
 # With a higher rate, scores overflow within an epoch, and gensim's kernel crashes on NaN.
 Rate = Annotated[float, Gt(0), Le(100)]
-Niceness = Annotated[int, Interval(ge=0, le=19)]
 NotNegative = Annotated[float, Ge(0)]
 Length = Annotated[int, Ge(16)]
 
@@ -140,7 +139,6 @@ class SessionOptions(Checked):
         ),
     ] = None
     """Seconds."""
-    nice: Annotated[Niceness, Option("Niceness of the process, from 0 to 19.")] = 0
     cluster: Annotated[
         str | None,
         Option(
@@ -148,9 +146,6 @@ class SessionOptions(Checked):
             "here, or local to start one on this machine."
         ),
     ] = None
-    cores_each: Annotated[
-        Count, Option("With --cluster: cores, and threads, of each part of the work.", needs="--cluster")
-    ] = 1
     gpus_each: Annotated[
         Share | None,
         Option(

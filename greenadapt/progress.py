@@ -4,12 +4,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from types import FrameType
 from typing import Protocol, runtime_checkable
-
-STAGE: ContextVar[str | None] = ContextVar("stage", default=None)
-"""The stage that runs, for log lines."""
 
 
 class Bar(Protocol):

@@ -38,7 +38,6 @@ SIBLINGS = [
     ("inference.qa", "inference.search"),
 ]
 FILES_ABOVE = [
-    ("stages.demo", "stages.finetune"),
     ("stages.report", "stages.finetune"),
     ("stages.pretrain", "stages.finetune"),
 ]

@@ -16,7 +16,6 @@ from tests.test_layers import TORCH_FREE
 TEXT = "the coronavirus of a patient with tachycardia\n"
 REFUSED = {
     ("--max-time", "9"): "greenadapt: --max-time needs the signal SIGALRM, which this system does not have",
-    ("--nice", "9"): "greenadapt: --nice needs the priorities of Unix, which this system does not have",
 }
 Called = tuple[int, str, str]
 

@@ -118,7 +118,6 @@ def adapt(
     workers: int | None = None,
     max_memory: int | str = "4G",
     cluster: str | None = None,
-    cores_each: int = 1,
     gpus_each: float | None = None,
     progress: bool | Progress = True,
 ) -> AdaptedModel:
@@ -247,7 +246,6 @@ def finetune(
     cache_memory: bool = False,
     max_cache: int | str = "20G",
     cluster: str | None = None,
-    cores_each: int = 1,
     gpus_each: float | None = None,
     progress: bool | Progress = True,
 ) -> TaskModel:

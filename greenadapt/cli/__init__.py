@@ -29,7 +29,7 @@ from greenadapt.cli.options import (
     start_output,
     with_options,
 )
-from greenadapt.cli.output.console import hide_details, set_output
+from greenadapt.cli.output.console import hide_details, set_quiet
 from greenadapt.cli.settings import (
     CONFIG,
     Setting,
@@ -47,7 +47,7 @@ _PANELS = {
     "Adapt a model": ["corpus", "w2v", "align", "expand", "adapt", "neighbours", "assess", "export"],
     "Train": ["pretrain", "finetune", "tasks", "evaluate"],
     "Use": ["predict", "qa", "compile", "index", "search", "serve"],
-    "Look after results": ["report", "cost", "status", "clean", "doctor", "push", "demo"],
+    "Look after results": ["report", "cost", "status", "clean", "doctor", "push"],
 }
 _PANEL_OF = {command: panel for panel, commands in _PANELS.items() for command in commands}
 _UsageError: Any = typer.BadParameter.__base__
@@ -127,15 +127,9 @@ class _Command(_WithFullHelp, TyperCommand):
                 self._take_settings(ctx, values)
             ctx.params = {name: setting.value for name, setting in all_settings(ctx).items()} | values
             return []
-        try:
-            values, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        except _UsageError as error:
-            if not self._wants_json(ctx, args):
-                raise
-            set_output(command=" ".join(command_words(ctx)), as_json=True)
-            raise UsageError(error.format_message()) from None
+        values, _, order = self.make_parser(ctx).parse_args(args=list(args))
         hide_details()
-        set_output(command=" ".join(command_words(ctx)), as_json=values.get("log_format") == "json")
+        set_quiet(False)
         self._refuse_empty(values)
         order = read_argument(self, values, order)
         if not values.keys() & {"help", "help_all"}:  # help shows the defaults
@@ -147,7 +141,6 @@ class _Command(_WithFullHelp, TyperCommand):
         }
         set_parameters = [parameter for parameter in self.params if parameter.name in set_elsewhere]
         all_values = {**values, **set_elsewhere}
-        set_output(as_json=all_values.get("log_format") == "json")  # also for errors in other options
         remember(ctx, all_values, [*order, *set_parameters])
         try:
             with naming(STDOUT):  # --help prints to it
@@ -181,15 +174,6 @@ class _Command(_WithFullHelp, TyperCommand):
             of_paper = {name: replace(preset, value=value, source=PRESET) for name, value in paper.items()}
             settings = of_paper | settings
         keep_settings(ctx, settings)
-
-    def _wants_json(self, ctx: Any, args: list[str]) -> bool:
-        """Whether --log-format is json, even if the options cannot be parsed."""
-        if "--log-format=json" in " ".join(args).replace("--log-format ", "--log-format="):
-            return True
-        with suppress(GreenadaptError):
-            self._take_settings(ctx, {})
-        setting = all_settings(ctx).get("log_format")
-        return setting is not None and setting.value == "json"
 
     def _refuse_empty(self, values: dict[str, Any]) -> None:
         """Raise ``UsageError`` for an empty value, such as of an unset variable, which as a path is the current

@@ -37,7 +37,6 @@ _RESUMES_STAGES = "the same command resumes after the finished stages, and train
 _RESUMES_STEPS = "the same command resumes from the last checkpoint"
 _RERUN = {
     "adapt": _RESUMES_STAGES,
-    "demo": _RESUMES_STAGES,
     "w2v": "the same command resumes where training was stopped",
     "corpus": "the same command resumes a download, but splits the text from its beginning (with --cluster it resumes)",
     "assess": "with --train, the same command resumes after the last fold, and training from the last checkpoint",
@@ -47,7 +46,7 @@ _RERUN = {
     "index": "the same command resumes after the last document that it wrote",
 }
 """Command → what running it again does after a stop; other commands start over."""
-_WITH_SEVERAL_RESULTS = frozenset({"adapt", "demo", "assess", "finetune"})
+_WITH_SEVERAL_RESULTS = frozenset({"adapt", "assess", "finetune"})
 """Commands that write several results."""
 FORCED = "greenadapt.forced"
 """Key in a context's ``meta``: whether the command has --force."""
@@ -169,14 +168,11 @@ def _what_a_rerun_does(ctx: Any) -> str:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    from greenadapt.cli.output.console import output, write_message
+    from greenadapt.cli.output.console import write_message
 
     flush(sys.stdout)
     line = " ".join(message.split())
     with suppress(OSError):
-        if output().as_json:
-            write_message("error", line, exit_code=code)
-        else:
-            write_message("error", f"greenadapt: {line}")
+        write_message("error", f"greenadapt: {line}")
     flush(sys.stderr)
     raise SystemExit(code)

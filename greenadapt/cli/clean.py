@@ -7,10 +7,10 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, basic, examples, option
+from greenadapt.cli.options import Pick, basic, examples
 from greenadapt.config import SessionOptions
 from greenadapt.errors import UsageError
-from greenadapt.fields import parse_bytes, parse_duration
+from greenadapt.fields import parse_duration
 
 _KINDS = ("version", "unfinished", "download", "input", "cache")
 
@@ -23,25 +23,15 @@ Only = Annotated[
 OlderThan = Annotated[
     str | None, basic("--older-than", "Only what was not changed for this long, such as 12h, 30d or 4w.")
 ]
-LargerThan = Annotated[str | None, basic("--larger-than", "Only what is larger than this, such as 1G.")]
-KeepLast = Annotated[
-    bool, option("--keep-last", "Keep the version before the current one, for those who still read it.")
-]
-Downloads = Annotated[
-    bool, option("--downloads", "Remove also downloads that a corpus was made from; --download fetches them.")
-]
 DryRun = Annotated[bool, basic("--dry-run", "List what would be removed, and remove nothing.")]
 Yes = Annotated[bool, basic("--yes -y", "Do not ask.")]
 
 
-@app.command(epilog=examples("clean --dry-run", "clean --older-than 30d --yes", "clean --only cache --larger-than 1G"))
+@app.command(epilog=examples("clean --dry-run", "clean --older-than 30d --yes", "clean --only cache"))
 def clean(
     *,
     only: Only = None,
     older_than: OlderThan = None,
-    larger_than: LargerThan = None,
-    keep_last: KeepLast = False,
-    downloads: Downloads = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     options: Annotated[SessionOptions, Pick("workspace")],
@@ -55,9 +45,6 @@ def clean(
     kinds: list[Any] = list(only or ())
     if unknown := [kind for kind in kinds if kind not in _KINDS]:
         raise UsageError(f"--only is {unknown[0]!r}, must be {', '.join(_KINDS[:-1])} or {_KINDS[-1]}")
-    for name, is_set, kind in (("--downloads", downloads, "download"), ("--keep-last", keep_last, "version")):
-        if is_set and kinds and kind not in kinds:
-            raise UsageError(f"{name} has no effect with --only {kinds[0]}", f"add --only {kind}, or leave it out")
 
     from greenadapt.cli.output.printing import print_cleaning, print_removed
     from greenadapt.stages import status as stage
@@ -66,9 +53,6 @@ def clean(
     request = stage.CleanRequest(
         kinds=tuple(kinds),
         older_than=None if older_than is None else parse_duration(older_than, "--older-than"),
-        larger_than=None if larger_than is None else parse_bytes(larger_than, "--larger-than"),
-        keep_last=keep_last,
-        downloads=downloads,
     )
     leftovers = [*stage.find(session, request)]
     kept_rows = [stage.row(leftover, "kept", why) for leftover, why in leftovers if why]

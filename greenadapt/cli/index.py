@@ -42,7 +42,7 @@ def index(
     config: IndexConfig,
     update: Update = False,
     read: Annotated[TextOptions, Pick("format", "fields", "sample_by")],
-    options: Annotated[SessionOptions, Pick("force", "nice")],
+    options: Annotated[SessionOptions, Pick("force")],
     as_json: o.AsJson = False,
 ) -> None:
     """Index the paragraphs of documents for search and qa.

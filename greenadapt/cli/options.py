@@ -1,7 +1,6 @@
 """The options of commands: generated from configuration classes, shared by commands, and in the help."""
 
 import io
-import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
@@ -135,12 +134,6 @@ def _common(parameters: Iterable[Parameter]) -> list[Parameter]:
     options: dict[str, tuple[Any, Any, str, str]] = {
         "quiet": (bool, False, quiet, "Print only results, warnings and errors."),
         "verbose": (bool, False, "--verbose -v", verbose),
-        "log_format": (
-            Literal["text", "json"],
-            "text",
-            "--log-format",
-            "Messages on stderr as text, or as one JSON object a line.",
-        ),
         "config": (Path | None, None, "--config", config),
     }
     return [
@@ -295,7 +288,7 @@ _WORDS: ContextVar[Mapping[str, list[str]]] = ContextVar("words")
 """The words of the running command by parameter; those of its name are at ""."""
 PLAN: ContextVar["DryRunPlan | None"] = ContextVar("plan", default=None)
 """The plan of a dry run."""
-_NOT_RECORDED = {"workspace", "force", "as_json", "quiet", "verbose", "log_format", "config", "max_time", "nice"}
+_NOT_RECORDED = {"workspace", "force", "as_json", "quiet", "verbose", "config", "max_time"}
 
 
 def remember(ctx: Any, values: Mapping[str, Any], order: Iterable[Any]) -> None:
@@ -459,12 +452,12 @@ def start_output(ctx: typer.Context) -> None:
     """Apply --quiet and --verbose; with --verbose, print the command and the settings from files and the
     environment.
     """
-    from greenadapt.cli.output.console import set_output, show_details, write_message
+    from greenadapt.cli.output.console import set_quiet, show_details, write_message
 
     quiet, verbose = ctx.params["quiet"], ctx.params["verbose"]
     if quiet and verbose:
         raise UsageError("--quiet and --verbose exclude each other", "leave out one of them")
-    set_output(quiet=quiet)
+    set_quiet(quiet)
     if not verbose:
         return
     show_details()
@@ -483,10 +476,6 @@ def make_session(options: SessionOptions, **overrides: Any) -> "Session":
     from greenadapt.workers import launched_processes
 
     options = replace(options, **overrides)
-    if options.nice:
-        if not hasattr(os, "nice"):
-            raise UsageError("--nice needs the priorities of Unix, which this system does not have", "leave it out")
-        os.nice(options.nice)
     if options.max_time is not None:
         if not ALARM:
             raise UsageError("--max-time needs the signal SIGALRM, which this system does not have", "leave it out")

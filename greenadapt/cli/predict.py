@@ -73,7 +73,7 @@ def predict(
     format: Format = None,  # noqa: A002  (the option's name)
     files: Annotated[TaskConfig, Pick("columns")],
     reading: Annotated[ReadingOptions, Pick(without=("max_length",))],
-    options: Annotated[SessionOptions, Pick("cluster", "cores_each", "gpus_each")],
+    options: Annotated[SessionOptions, Pick("cluster", "gpus_each")],
     bio: Bio = False,
     tags: Tags = False,
     glue: Glue = False,
@@ -106,7 +106,7 @@ def predict(
     names = () if task is None else tuple(name.strip() for name in task.split(","))
     request = PredictionRequest(tuple(model), source, format, reading, ensemble, names, files.columns, glue)
     predictor, progress = Predictor(request), make_progress(is_read=False)
-    spread = Spread.of(options.cluster, options.cores_each, options.gpus_each)
+    spread = Spread.of(options.cluster, options.gpus_each)
     is_seen = out is None or is_written_through(out)
     style = _Style(bio, tags, glue, {name: kind.name for name, kind in predictor.tasks.items()})
     if spread is not None and out is not None and not (is_read_once(source) or is_seen):

@@ -50,7 +50,7 @@ def pretrain(
     run: Annotated[RunConfig, Pick(without=("cache_memory", "max_cache"))],
     memory: o.Memory = None,
     memory_config: MemoryConfig,
-    options: Annotated[SessionOptions, Pick("workspace", "force", "dry_run", "max_time", "nice")],
+    options: Annotated[SessionOptions, Pick("workspace", "force", "dry_run", "max_time")],
     out: OutFolder = None,
     as_json: o.AsJson = False,
 ) -> None:

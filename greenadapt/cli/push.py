@@ -31,11 +31,11 @@ def push(
     test sets, hidden files and symlinks stay here. The card, README.md, names the commands that made the model: read it
     first. hf upload has more options.
     """
-    from greenadapt.cli.output.console import make_progress, output, print_json, print_lines, print_table
+    from greenadapt.cli.output.console import is_quiet, make_progress, print_json, print_lines, print_table
     from greenadapt.stages import push as stage
 
     request = stage.PushRequest(folder, repo, private, dry_run)
-    with stage.hidden_bars(output().quiet or output().as_json or not sys.stderr.isatty()):
+    with stage.hidden_bars(is_quiet() or not sys.stderr.isatty()):
         upload = stage.push(request, make_progress())
     if as_json:
         print_json(upload)

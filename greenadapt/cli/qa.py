@@ -105,7 +105,7 @@ def qa(
     compare: Compare = None,
     out: OutFolder = None,
     predictions: Predictions = None,
-    options: Annotated[SessionOptions, Pick("force", "dry_run", "cluster", "cores_each", "gpus_each")],
+    options: Annotated[SessionOptions, Pick("force", "dry_run", "cluster", "gpus_each")],
     as_json: o.AsJson = False,
 ) -> None:
     """Answer questions about whole documents.
@@ -154,7 +154,7 @@ def qa(
         _save_answers(o.make_session(options, out=out), request, predictions, as_json=as_json)
         return
     is_read = sys.stdout.isatty() and not as_json
-    spread = Spread.of(options.cluster, options.cores_each, options.gpus_each)
+    spread = Spread.of(options.cluster, options.gpus_each)
     answerer = Answerer(request, make_progress(is_read=is_read), spread)
     answers: dict[str, str] = {}
     for row in answerer.rows():

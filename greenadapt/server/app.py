@@ -174,7 +174,7 @@ def make_app(endpoints: Endpoints, max_body: int, hosts: Sequence[str], token: s
         redoc_url=None,
         lifespan=lifespan,
     )
-    app.add_middleware(BodyLimit, most_bytes=max_body)  # type: ignore[arg-type]
+    app.add_middleware(BodyLimit, most_bytes=max_body)
     # On a loopback address a foreign page could let its own host name resolve to this server, and read the answers.
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*hosts] or ["*"], www_redirect=False)
     router = APIRouter(dependencies=[Depends(check_token)])

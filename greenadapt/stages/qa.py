@@ -45,7 +45,7 @@ def answer(session: Session, request: QaRequest) -> Result:
     if sources.documents:
         config["sample_by"] = sources.sampled_by or "line"
     session.check(session.place("", request.model, QA), QA, config)
-    spread = Spread.of(session.cluster, session.cores_each, session.gpus_each)
+    spread = Spread.of(session.cluster, session.gpus_each)
     answerer = Answerer(request, session.progress, spread)
     model = answerer.model
 

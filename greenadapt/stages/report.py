@@ -271,9 +271,7 @@ def _make_sections(results: list[Result], names: dict[Path, str]) -> list[Sectio
     judged, notes = _read_figures(of(ALIGN), adapted)
     rows += [*_judge_rows(judged), *notes, *(model.list_neighbours() for model in adapted)]
     maps = [chart for model in adapted if (chart := model.map_words()) is not None]
-    stages = [
-        StageData(names[item.folder], item.manifest.facts.get("command"), item.manifest.cost) for item in results
-    ]
+    stages = [StageData(names[item.folder], item.manifest.facts.get("command"), item.manifest.cost) for item in results]
     sections = [Section("gain", "What was gained", gain), Section("rows", "Rows", rows), Section("map", "Map", maps)]
     return [*(section for section in sections if section.blocks), cost_section(stages, paper_costs())]
 

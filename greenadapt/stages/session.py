@@ -44,16 +44,12 @@ class Session:
     """The output folder of the command's last stage, instead of the workspace."""
     variant: str | None = None
     force: bool = False
-    updates: bool = False
-    """Whether to train a finished model again without ``force`` if the content of an input changed."""
     download: bool = False
     workers: int = 1
     max_memory: int = 4 << 30
     """Bytes."""
     cluster: str | None = None
     """The address of a Ray cluster, see ``connected``; ``None`` for this machine alone."""
-    cores_each: int = 1
-    """Cores of each task on the cluster."""
     gpus_each: float | None = None
     """GPUs of each task on the cluster; ``None``: 1 if the cluster has GPUs."""
     command: str | None = None
@@ -78,7 +74,6 @@ class Session:
             workers=options.workers or usable_cores(),
             max_memory=options.max_memory,
             cluster=options.cluster,
-            cores_each=options.cores_each,
             gpus_each=options.gpus_each,
             command=command,
             plan=plan,
@@ -156,7 +151,7 @@ class Session:
 
     def run(self, place: Place, job: Job) -> Result:
         """Bring ``place`` up to date with ``job``; in a dry run, raise ``DryRun`` unless it is."""
-        job = replace(job, replaced_only_by_force=job.replaced_only_by_force and not self.updates, command=self.command)
+        job = replace(job, replaced_only_by_force=job.replaced_only_by_force, command=self.command)
         if self.plan is not None:
             return self.plan.run(place, job, force=self.force)
         if self.remembers and not place.linked:

@@ -173,12 +173,6 @@ class CleanRequest:
     """Only these kinds; by default all kinds but unfinished work."""
     older_than: float | None = None
     """Seconds since the last change."""
-    larger_than: int | None = None
-    """Bytes."""
-    keep_last: bool = False
-    """Whether to keep the version before the current one, which programs may still read."""
-    downloads: bool = False
-    """Whether to remove also the downloads that a corpus was made from, which can be downloaded again."""
 
 
 def find(session: Session, request: CleanRequest) -> Iterator[tuple[Leftover, str]]:
@@ -234,7 +228,7 @@ def _judged(workspace: Workspace, request: CleanRequest) -> Iterator[tuple[Lefto
         if leftover.foreign:
             yield leftover, leftover.foreign
             continue
-        if leftover.needed and not (request.downloads and leftover.kind == "download"):
+        if leftover.needed:
             yield leftover, f"needed for {leftover.needed}"
             continue
         if leftover.kind == "unfinished" and "unfinished" not in request.kinds and request.older_than is None:
@@ -252,8 +246,6 @@ def _chosen(workspace: Workspace, request: CleanRequest) -> list[Leftover]:
         for leftover in [*leftovers(workspace), *_models()]
         if (not request.kinds or leftover.kind in request.kinds)
         and (request.older_than is None or leftover.changed < latest)
-        and (request.larger_than is None or leftover.bytes > request.larger_than)
-        and not (request.keep_last and leftover.is_last)
     ]
 
 

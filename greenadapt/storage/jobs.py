@@ -20,7 +20,7 @@ from typing import Any
 
 from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, GreenadaptError, InputError, MissingError
-from greenadapt.progress import ALARM, STAGE, Progress, stoppable
+from greenadapt.progress import ALARM, Progress, stoppable
 from greenadapt.storage.files import (
     Json,
     beside,
@@ -190,14 +190,6 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
 
     Raises what ``plan_job`` raises.
     """
-    token = STAGE.set(job.stage)
-    try:
-        return _run_job(place, job, force=force, progress=progress)
-    finally:
-        STAGE.reset(token)
-
-
-def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Result:
     planned = plan_job(place, job, force=force)
     current = planned.current
     if current is not None and not planned.why:

@@ -238,8 +238,6 @@ class Leftover:
     seconds: float = 0.0
     """Time that unfinished work took so far."""
     attempts: int = 0
-    is_last: bool = False
-    """Whether it is the version before the current one."""
     needed: str = ""
     """A result that would lack the file, in words."""
     foreign: str = ""
@@ -311,7 +309,7 @@ def _versions(folder: Path) -> Iterator[Leftover]:
         stage = marks[0].name.removeprefix(".").removesuffix(".previous").removesuffix(".new") if marks else ""
         is_ours, added = is_result(version), added_files(version)
         item = _leftover("version", version, folder / ".lock", is_own=is_ours, added=added)
-        yield replace(item, stage=stage, marks=marks, is_last=bool(marks))
+        yield replace(item, stage=stage, marks=marks)
 
 
 def _work(work: Path, lock: Path, stage: str) -> Leftover:

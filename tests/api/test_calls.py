@@ -224,11 +224,10 @@ def test_self_training_is_that_of_the_command(tiny_model: TinyModel, tmp_path: P
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
     settings = {**TRAIN, "mix": "both", "epochs": 5, "batch_size": 8, "learning_rate": 5e-3}
     messages = run_alone(
-        *("finetune", "--task", "ner", "-m", model, "--train", train, "-o", "theirs", "--log-format", "json"),
+        *("finetune", "--task", "ner", "-m", model, "--train", train, "-o", "theirs"),
         *("--unlabelled", "texts.txt", *options(settings)),
-    ).stderr.splitlines()
-    bars = [json.loads(line).get("progress") for line in messages]
-    assert [bar["ended"] for bar in bars if bar and "sentences without labels" in bar["label"]] == [True]
+    ).stderr
+    assert "sentences without labels" in messages
     common: dict[str, Any] = {"train": train, "progress": False, **settings}
     ours = greenadapt.finetune(model, "ner", out="ours", unlabelled=texts, **common)
     assert files(Path(ours))["model.safetensors"] == files(tmp_path / "theirs")["model.safetensors"]

@@ -29,7 +29,7 @@ from greenadapt.config import (
 from greenadapt.errors import UsageError
 from greenadapt.fields import Field, option_fields, without_ranges
 
-OF_COMMANDS = {"dry_run", "max_time", "nice"}
+OF_COMMANDS = {"dry_run", "max_time"}
 """Options of commands alone: they print, or act on the whole process."""
 TRAINED = (TaskConfig, TrainConfig, AdapterConfig, SamplingConfig, RunConfig, SessionOptions)
 OPTIONS: dict[Callable[..., Any], tuple[tuple[type, ...], set[str], set[str]]] = {

@@ -21,7 +21,7 @@ def test_all_that_is_missing_is_asked_for_first(tiny_model: TinyModel, tmp_path:
         trainings.finetune(session(tmp_path, name), request)
         calls.append("trained")
 
-    options = Namespace(cluster=None, cores_each=1, gpus_each=None)
+    options = Namespace(cluster=None, gpus_each=None)
     runs = [lambda: run("one"), lambda: run("two")]
     trainings.train_first(session(tmp_path), options, runs)
     assert calls == []

@@ -120,7 +120,6 @@ def test_a_wrong_value_is_one_line_with_the_option_the_value_and_what_is_allowed
         (("w2v", "--alpha", "inf"), "--alpha is inf, must be a finite number, above 0"),
         (("align", "--method", "ridge", "--ridge", -2), "--ridge is -2.0, must be"),
         (("finetune", "--adapter", "pal"), "--adapter is 'pal', must be one of pals, low-rank"),
-        (("adapt", "--log-format", "xml"), "--log-format is 'xml': 'xml' is not one of 'text', 'json'"),
     ):
         assert last_line(run_alone(*options, code=2)).startswith(f"greenadapt: {message}")
 

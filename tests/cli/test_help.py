@@ -15,7 +15,7 @@ PANELS = {
     "Adapt a model": ["corpus", "w2v", "align", "expand", "adapt", "neighbours", "assess", "export"],
     "Train": ["pretrain", "finetune", "tasks", "evaluate"],
     "Use": ["predict", "qa", "compile", "index", "search", "serve"],
-    "Look after results": ["report", "cost", "status", "clean", "doctor", "push", "demo"],
+    "Look after results": ["report", "cost", "status", "clean", "doctor", "push"],
 }
 
 

@@ -1,6 +1,5 @@
-"""``--max-time`` and ``--nice``."""
+"""``--max-time``."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 from greenadapt.errors import UsageError
 from greenadapt.fields import parse_duration
 from tests.conftest import WORDS, Run
-from tests.support.processes import Forked
 
 
 @pytest.mark.parametrize(
@@ -41,12 +39,3 @@ def test_vectors_that_take_too_long_stop_with_75_and_go_on(
             break
     assert "resuming " in result.stderr
     assert "max-time" not in run_alone(*command, "--epochs", 1, "--max-time", "1h", "--json").stdout
-
-
-@pytest.mark.slow
-def test_nice_leaves_the_processor_to_others(tmp_path: Path) -> None:
-    code = (
-        "import os; from greenadapt.cli.options import make_session; "
-        "from greenadapt.config import SessionOptions; make_session(SessionOptions(nice=3)); print(os.nice(0))"
-    )
-    assert int(Forked(["-c", code], tmp_path).completed().stdout) == min(os.nice(0) + 3, 19)

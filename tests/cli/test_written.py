@@ -19,7 +19,7 @@ from tests.support.small_tasks import TinyModel, adapted, known_text, ner_file, 
 COMMANDS = {key.replace("-", " "): command for key, command in commands_of(GROUP).items()}
 NEITHER = frozenset({
     "address", "allow_host", "cluster", "columns", "command", "exclude", "field", "format", "host", "label_field",
-    "larger_than", "layers", "max_body", "max_cache", "max_document_bytes", "max_memory", "max_time",
+    "layers", "max_body", "max_cache", "max_document_bytes", "max_memory", "max_time",
     "memory_layers", "memory_source", "message", "older_than", "only", "query", "question", "remove",
     "report_to", "repo", "revision", "task", "text_field", "variant", "words",
 })  # fmt: skip
@@ -67,7 +67,7 @@ INPUTS: dict[str, tuple[str, ...]] = {
 """What is read by each command that writes."""
 INTO_WORKSPACE = {"adapt", "w2v", "corpus prepare", "align", "expand", "assess"}
 """Commands that write into the workspace by default."""
-ONLY_RESULTS = {"neighbours", "status", "clean", "doctor", "cost", "demo", "corpus list", "corpus show"}
+ONLY_RESULTS = {"neighbours", "status", "clean", "doctor", "cost", "corpus list", "corpus show"}
 """Commands that read only the workspace, or write nothing."""
 
 

@@ -7,8 +7,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import IO, Any, Literal
 
 from greenadapt.errors import harmless_json, one_line
@@ -78,45 +76,22 @@ def _block(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]:
 
 
 Level = Literal["debug", "info", "warning", "error"]
+_is_quiet = False
 
 
-@dataclass(frozen=True)
-class Output:
-    """How the running command prints messages on stderr."""
-
-    quiet: bool = False
-    """Only warnings and errors."""
-    as_json: bool = False
-    command: str = ""
-    """The stage of messages outside of stages."""
+def set_quiet(is_quiet: bool) -> None:
+    """Print only warnings and errors of the running command, or all messages."""
+    global _is_quiet
+    _is_quiet = is_quiet
 
 
-_output = Output()
+def is_quiet() -> bool:
+    """Whether only warnings and errors are printed."""
+    return _is_quiet
 
 
-def set_output(**changes: Any) -> None:
-    """Change the current ``Output``; a ``command`` starts from the defaults."""
-    global _output
-    _output = replace(Output() if "command" in changes else _output, **changes)
-
-
-def output() -> Output:
-    """The current ``Output``."""
-    return _output
-
-
-def write_message(level: Level, message: str, **numbers: Any) -> None:
-    """Write one line to stderr: as JSON with time, level, stage and ``numbers``, or as text.
-
-    A warning as text is yellow on a terminal.
-    """
-    if _output.as_json:
-        from greenadapt.progress import STAGE
-
-        time = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        head = {"time": time, "level": level, "stage": STAGE.get() or _output.command or None}
-        sys.stderr.write(json.dumps({**head, "message": message, **numbers}) + "\n")
-        return
+def write_message(level: Level, message: str) -> None:
+    """Write one line to stderr; a warning is yellow on a terminal."""
     line = one_line(message)
     if level == "warning":
         line = f"warning: {' '.join(line.split())}"
@@ -188,25 +163,22 @@ class Speed:
 
 
 _LOG_EVERY = 60.0  # seconds between two lines of a bar if stderr is not a terminal
-_JSON_EVERY = 10.0  # the same for machines
 
 
 def make_progress(*, is_read: bool = True) -> Progress:
     """Progress bars that redraw themselves on a terminal, or one line per minute in a log.
 
     Without ``is_read``, stdout has long lines for programs, so no bar is drawn between them; with --quiet there are
-    only warnings, with --log-format json there are lines for machines.
+    only warnings.
     """
-    if output().quiet:
+    if _is_quiet:
         return _Quiet()
-    if output().as_json:
-        return _Log()
     return _Terminal() if sys.stderr.isatty() and (is_read or not sys.stdout.isatty()) else _Log()
 
 
 def say_loading(models: Iterable[str]) -> None:
     """On a terminal, announce that models are loading."""
-    if sys.stderr.isatty() and not (output().quiet or output().as_json):
+    if sys.stderr.isatty() and not _is_quiet:
         write_message("info", f"loading {', '.join(models)}")
 
 
@@ -284,8 +256,7 @@ class _LogBar:
         self.facts = facts
         seconds = time.monotonic()
         self.speed.mark(seconds, self.units)
-        every = _JSON_EVERY if output().as_json else _LOG_EVERY
-        if seconds - self.reported > every and self.units != self.total:
+        if seconds - self.reported > _LOG_EVERY and self.units != self.total:
             self.line()
 
     def line(self, ended: bool = False) -> None:
@@ -299,9 +270,7 @@ class _LogBar:
         facts += f", about {remaining:.0f} s left" if remaining is not None and remaining >= 1 else ""
         speed = rate(*((self.units, seconds) if ended else self.speed.recent), self.unit)
         text = f"{self.label}: {compact(self.units)}{share} {self.unit} in {seconds:.0f} s ({speed}{facts})"
-        units = int(self.units) if float(self.units).is_integer() else self.units
-        numbers = {"done": units, "total": total, "unit": self.unit, "seconds": round(seconds, 3)}
-        write_message("info", text, progress={"label": self.label, **numbers, "ended": ended, "facts": self.facts})
+        write_message("info", text)
 
 
 class _Terminal(_Quiet):

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from greenadapt.cli.output.console import output, print_json, print_lines, print_table, print_text
+from greenadapt.cli.output.console import is_quiet, print_json, print_lines, print_table, print_text
 from greenadapt.cost import total
 from greenadapt.errors import as_percent, byte_size, counted, duration
 from greenadapt.report.tables import (
@@ -57,7 +57,7 @@ def print_results(results: Sequence[Result], as_json: bool) -> None:
             last["stages"] = [describe(result) for result in results[:-1]]
         print_json(last)
         return
-    if not output().quiet:
+    if not is_quiet():
         recipe = (results[-1].manifest.facts.get("rows") or {}).get("recipe", MAP)
         print_text(line for result in results for line in _lines(result, judges_map=recipe == MAP))
 
@@ -489,24 +489,6 @@ def print_comparison(rows: Sequence[Json]) -> None:
     columns = ["model", "score", "std", f"{ours} minus it", "95 % interval"]
     print_table("Comparison on the test set, in percent", columns, table)
     print_text([*(_in_words(ours, row) for row in rows[1:]), *_gap(rows), ""])
-
-
-def demo_summary(task: Json | None, costs: Sequence[Json]) -> list[str]:
-    """What the demo ends with: the base model's score, the adapted model's with its gain, and what both cost.
-
-    ``costs`` are those of the four stages of ``adapt``, then of the task.
-    """
-    adapting, training = (total(part) for part in (costs[:4], costs[4:]))
-    cost = f"cost: {adapting.seconds:.0f} s and {_small(adapting.energy_kwh * 1000)} Wh to adapt the model"
-    if task is None:
-        return [cost]
-    adapted, base, _ = task["rows"]
-    return [
-        f"base model: F1 {figure(base['score'])}",
-        f"adapted model: F1 {figure(adapted['score'])}, {signed(base['difference'])} points "
-        f"(95 % interval {_interval(base)}) after few steps: train longer to see what stays",
-        f"{cost}, {training.seconds:.0f} s to fine-tune and test {2 * len(task['seeds'])} models",
-    ]
 
 
 def print_tables(tables: Iterable[Table]) -> None:

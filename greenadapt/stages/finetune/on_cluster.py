@@ -214,7 +214,7 @@ class _Training:
             _train,
             [*running.values()],
             str(Path.cwd()),
-            cores=self._session.cores_each,
+            cores=1,
             gpus=self._cluster.gpus_each(self._session.gpus_each),
             every=_EVERY,
         )

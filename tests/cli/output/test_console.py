@@ -5,9 +5,7 @@ import json
 import re
 import warnings
 from collections import Counter
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,9 +13,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import Task, TaskID
-from typer.testing import CliRunner
 
-from greenadapt.cli import app
 from greenadapt.cli.output import bars as bar_module
 from greenadapt.cli.output import console
 from greenadapt.cli.output.console import Speed, table, wrapped
@@ -145,7 +141,7 @@ def test_a_bar_says_how_long_it_took() -> None:
 
 
 def test_quiet_leaves_warnings(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console, "_output", console.Output(quiet=True))
+    monkeypatch.setattr(console, "_is_quiet", True)
     progress = console.make_progress()
     progress.note("hello")
     progress.warn("careful")
@@ -224,86 +220,10 @@ def test_text_is_broken_at_spaces_and_paths_are_not_broken() -> None:
     assert wrapped("one two three", None) == ["one two three"]
 
 
-KEYS = ["time", "level", "stage", "message"]
-
-
-@pytest.fixture
-def as_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console, "_output", console.Output(as_json=True, command="w2v"))
-
-
-def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-
-
-def _build(folder: Path) -> Outcome:
-    (folder / "file").write_text("x")
-    progress = console.make_progress()
-    progress.warn("careful\nnow")
-    with progress.bar("training", 10, "words") as bar:
-        bar.advance(10, lr="0.1")
-    return Outcome({})
-
-
-@pytest.mark.usefixtures("as_json")
-def test_machines_get_an_object_a_line_with_the_stage_that_runs(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    console.make_progress().note("before")
-    run_job(Place(tmp_path / "w2v"), Job("align", {}, {}, _build), force=False, progress=console.make_progress())
-    before, warning, bar = lines(capsys)
-    assert [list(record) for record in (before, warning, bar)] == [KEYS, KEYS, [*KEYS, "progress"]]
-    time = datetime.fromisoformat(before["time"])
-    assert time.utcoffset() == timedelta(0)
-    assert abs(datetime.now(UTC) - time) < timedelta(minutes=1)
-    assert before | {"time": ""} == {"time": "", "level": "info", "stage": "w2v", "message": "before"}
-    assert [warning[name] for name in KEYS[1:]] == ["warning", "align", "careful\nnow"]
-    numbers = {"label": "training", "done": 10, "total": 10, "unit": "words", "ended": True, "facts": {"lr": "0.1"}}
-    assert bar["progress"] | {"seconds": 0} == {**numbers, "seconds": 0}
-
-
-@pytest.mark.usefixtures("as_json")
-def test_machines_get_numbers_every_ten_seconds(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = 100.0
-    monkeypatch.setattr(console.time, "monotonic", lambda: clock)
-    with console.make_progress().bar("training", 10, "words") as bar:
-        for _ in range(4):
-            clock += 6
-            bar.advance(2)
-    progress = [(record["progress"]["done"], record["progress"]["ended"]) for record in lines(capsys)]
-    assert progress == [(4, False), (8, False), (8, True)]
-
-
-def test_an_error_is_an_object_with_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "s.toml").write_text('log-format = "json"\n')
-    for words, code in (
-        (["cost", "nowhere", "--log-format", "json"], 1),
-        (["cost", "nowhere", "--config", "s.toml"], 1),
-        (["w2v", "--epochs", "three", "--log-format", "json"], 2),
-        (["w2v", "--config", "none.toml", "--log-format", "json"], 1),
-        (["w2v", "--nothing", "--log-format", "json"], 2),
-        (["w2v", "--log-format=json", "--corpus"], 2),
-    ):
-        failed = CliRunner().invoke(app, words)
-        [line] = failed.stderr.splitlines()
-        error = json.loads(line)
-        assert (failed.exit_code, failed.stdout) == (code, "")
-        assert [error[name] for name in ("level", "stage", "exit_code")] == ["error", words[0], code]
-
-
-def test_an_unknown_option_is_an_object_if_the_environment_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GREENADAPT_LOG_FORMAT", "json")
-    error = json.loads(CliRunner().invoke(app, ["cost", "--nothing"]).stderr)
-    assert (error["exit_code"], "--nothing" in error["message"]) == (2, True)
-
-
 def test_details_say_why_a_stage_runs_and_which_result_is_used(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(console, "_output", console.Output(quiet=True))
+    monkeypatch.setattr(console, "_is_quiet", True)
     console.show_details()
     try:
         for force in (False, False, True):

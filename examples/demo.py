@@ -1,48 +1,44 @@
-"""The demo: adapt the offline model to the offline corpus, and fine-tune both on labels from the text's mark-up."""
+"""Adapt the offline model to the docstrings of Python packages, and fine-tune both models on labels from their mark-up.
 
+    python examples/demo.py [--workspace demo] [--workers 2]
+
+Takes four to five minutes on two idle cores. Without torch it leaves out the task.
+"""
+
+import argparse
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+import greenadapt
+from greenadapt.api.arguments import make_session
 from greenadapt.checkpoints.layout import LOGITS, SEEDS, TASK_FILE, read_described
-from greenadapt.config import (
-    CHOSEN_FOR_ENTITIES,
-    MINILM,
-    AlignConfig,
-    ExpandConfig,
-    TaskConfig,
-    TextOptions,
-    TrainConfig,
-    W2VConfig,
-)
-from greenadapt.corpus.pydocs import UNPARSABLE, docstrings, find_packages, fingerprint_pydocs, paragraphs, read_sources
+from greenadapt.cli.output.printing import print_comparison, print_costs
+from greenadapt.config import CHOSEN_FOR_ENTITIES, MINILM, SessionOptions, TaskConfig, TextOptions, TrainConfig
+from greenadapt.corpus.pydocs import UNPARSABLE, docstrings, find_packages, paragraphs
 from greenadapt.corpus.splitting import HELDOUT
-from greenadapt.errors import InputError, MissingError, require_torch
+from greenadapt.cost import total
+from greenadapt.errors import InputError, as_percent, is_installed
 from greenadapt.inference.models import averaged_over_seeds
 from greenadapt.progress import Silent
-from greenadapt.stages.adapt import AdaptRequest, adapt
 from greenadapt.stages.corpus import choose_corpus
-from greenadapt.stages.finetune.compare import compare, statistics_of
+from greenadapt.stages.finetune.compare import Comparison, compare, statistics_of
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.neighbours import neighbours
-from greenadapt.stages.session import FINETUNE, Session
-from greenadapt.storage.files import Json, hash_json
-from greenadapt.storage.jobs import Job, Outcome
-from greenadapt.storage.results import Result
+from greenadapt.stages.status import with_sources
+from greenadapt.storage.files import Json
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.conll import Sentence, split_text
 from greenadapt.tasks.metrics import paired
-from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.vectors.neighbours import Neighbours
 
-CORPUS, IDENTIFIERS = "demo", "identifiers"
 MODELS = ("adapted", "base", "base, two seeds averaged")
 N_WORDS = 5
 _HELDOUT_SHARE = 0.01
@@ -73,64 +69,87 @@ class TaskPlan:
     seeds: tuple[int, ...] = (0, 1, 2)
 
 
-@dataclass(frozen=True)
-class Demo:
-    """The results of the demo."""
-
-    results: list[Result]
-    """Of ``adapt``; with torch also the labelled sentences and the fine-tuned models, the adapted one first."""
-    adapted: Result
-    fertility: Json
-    """See ``fertility``."""
-    neighbours: list[Neighbours]
-    task: Json | None
-    """``sentences`` of both parts, ``seeds``, and ``rows``, the F1 of each of ``MODELS``; ``None`` without torch."""
-
-    @property
-    def heldout(self) -> Json:
-        """The figures of the new rows on held-out words."""
-        rows = self.adapted.manifest.facts["rows"]
-        return dict(rows["heldout"].get(rows["recipe"]) or {})
-
-    def as_dict(self) -> Json:
-        """``folder``, ``counts``, ``fertility``, ``alignment``, ``neighbours``, ``task``, and each stage's ``cost``."""
-        return {
-            "folder": str(self.adapted.path),
-            "counts": self.adapted.manifest.counts,
-            "fertility": self.fertility,
-            "alignment": self.heldout,
-            "neighbours": [asdict(row) for row in self.neighbours],
-            "task": self.task,
-            "cost": {result.path.name: result.manifest.cost for result in self.results},
-        }
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the demo, and print what it gained and cost."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workspace", type=Path, default=Path("demo"))
+    parser.add_argument("--workers", type=int)
+    options = parser.parse_args(arguments)
+    run(options.workspace, options.workers)
 
 
-def demo(session: Session, corpus: str = CORPUS, plan: TaskPlan | None = None) -> Demo:
-    """Adapt the offline model to the docstrings of ``corpus``, measure the result, and fine-tune it on a task.
+def run(workspace: Path, workers: int | None = None, corpus: str = "demo", plan: TaskPlan | None = None) -> Json:
+    """Adapt the model in ``workspace``, fine-tune it and its base, and print the results.
 
-    Without torch, warns and leaves out the task.
+    Returns ``fertility``, ``words``, and ``rows``, the F1 of each of ``MODELS`` (none without torch).
     """
-    session.progress.note(
-        f"adapting {MINILM} to docstrings of Python packages, then fine-tuning both models with three seeds: "
-        "four to five minutes on two idle cores"
+    out = workspace / "adapted"
+    adapted = greenadapt.adapt(
+        corpus, model=MINILM, rows="form", heldout=_HELDOUT_SHARE, workers=workers, workspace=workspace, out=out
     )
-    text = TextOptions(heldout=_HELDOUT_SHARE)
-    packages = choose_corpus(session, corpus, text).packages
-    request = AdaptRequest(W2VConfig(workers=session.workers), AlignConfig(), ExpandConfig(rows="form"), text)
-    results = adapt(replace(session, out=None), corpus, MINILM, request)
-    adapted = results[-1]
-    with open(results[0].folder / HELDOUT, encoding="utf-8", newline="\n") as file:
-        counts = fertility(DualTokenizer.load(adapted.folder), file)
-    neighbour_rows = neighbours(session, corpus, MINILM, _probes(adapted.folder), 4)
-    task = None
-    try:
-        require_torch("the task at the demo's end")
-    except MissingError as error:
-        session.progress.warn(str(error))
+    stages = with_sources([out], Silent())
+    with open(stages[0].folder / HELDOUT, encoding="utf-8", newline="\n") as file:
+        pieces = fertility(adapted.tokenizer, file)
+    words = choose_words(adapted.words)
+    print(adapted.neighbours(*words, top=4), "\n")
+    whole = as_percent(pieces["whole_words"] / max(pieces["words"], 1))
+    print(f"{pieces['words']:,} words of held-out documents: {pieces['before']:.3f} pieces per word by the base")
+    print(f"tokenizer, {pieces['after']:.3f} by the expanded one; {whole} are split words that are whole now.\n")
+    print(adapted, "\n")
+    rows: list[Json] = []
+    costs = [{"stage": result.manifest.stage, **result.manifest.cost} for result in stages]
+    trained: list[Json] = []
+    if is_installed("torch"):
+        plan = plan or TaskPlan()
+        compared = fine_tune(workspace, workers, corpus, plan)
+        rows = compared.rows
+        trained = [{"stage": result.path.name, **result.manifest.cost} for result in compared.results]
+        print_comparison(rows)
     else:
-        of_task, task = _task(session, adapted, packages, plan or TaskPlan())
-        results = [*results, *of_task]
-    return Demo(results, adapted, counts, neighbour_rows, task)
+        print("The task at the demo's end needs torch, which is not installed.\n")
+    print_costs([*costs, *trained])
+    print(f"Load the adapted model with AutoModel.from_pretrained({str(out)!r}), and its tokenizer likewise.\n")
+    adapting, training = total(costs), total(trained)
+    if rows:
+        difference, low, high = (f"{100 * rows[1][name]:+.2f}" for name in ("difference", "low", "high"))
+        print(f"base model: F1 {100 * rows[1]['score']:.2f}")
+        print(f"adapted model: F1 {100 * rows[0]['score']:.2f}, {difference} points (95 % interval {low} to {high})")
+        print("after few steps: train longer to see what stays")
+        print(f"{training.seconds:.0f} s to fine-tune and test both models")
+    print(f"cost: {adapting.seconds:.0f} s and {adapting.energy_kwh * 1000:.2g} Wh to adapt the model")
+    return {"fertility": pieces, "words": words, "rows": rows}
+
+
+def fine_tune(workspace: Path, workers: int | None, corpus: str, plan: TaskPlan) -> Comparison:
+    """Train the adapted and the offline model to find identifiers in docstrings, and compare them.
+
+    The last row is the base model with the predictions of two seeds averaged, at the cost of two passes.
+    """
+    session = make_session(SessionOptions(workspace=workspace, workers=workers), True)
+    packages = choose_corpus(session, corpus, TextOptions(heldout=_HELDOUT_SHARE)).packages
+    for name, part in identifier_set(plan.train, plan.test, names=packages, workers=session.workers).items():
+        print(f"code identifiers in docstrings: {len(part):,} sentences in {name}.tsv")
+        write_conll(workspace / f"{name}.tsv", part)
+    request = FinetuneRequest.of_one(
+        model=str(workspace / "adapted"),
+        train=(str(workspace / "train.tsv"),),
+        test=str(workspace / "test.tsv"),
+        task=TaskConfig(**CHOSEN_FOR_ENTITIES),
+        training=TrainConfig(epochs=plan.epochs, learning_rate=plan.learning_rate, mix="both"),
+        seeds=plan.seeds,
+        save_logits=True,
+    )
+    compared = compare(replace(session, out=workspace / "identifiers"), request, [MINILM])
+    ours, base = compared.results
+    task = load_task(read_described(ours.folder / TASK_FILE))
+    examples = task.read(request.test or "", Silent())
+    averaged = averaged_over_seeds(task, examples, [base.folder / SEEDS / str(seed) / LOGITS for seed in request.seeds])
+    base_sums = np.stack([task.statistics(examples, predictions) for predictions in averaged])
+    difference = paired(statistics_of(task, examples, ours, request.seeds), base_sums, task.main_score)
+    # The averages share models, so their deviation does not show how runs vary.
+    control: dict[str, Any] = {"folder": str(base.path), "score": difference.theirs, "std": None, **asdict(difference)}
+    rows = [{**row, "model": name} for row, name in zip([*compared.rows, control], MODELS, strict=True)]
+    return replace(compared, rows=rows)
 
 
 def fertility(tokenizer: DualTokenizer, texts: Iterable[str]) -> Json:
@@ -149,59 +168,9 @@ def fertility(tokenizer: DualTokenizer, texts: Iterable[str]) -> Json:
     return {**counts, "before": base / max(words, 1), "after": expanded / max(words, 1)}
 
 
-def _probes(adapted: Path) -> list[str]:
-    """``N_WORDS`` added words: the probes among them, then the most frequent."""
-    words = AddedWords.open(adapted / WORDS_FILE).all_surfaces()
+def choose_words(words: Sequence[str]) -> list[str]:
+    """``N_WORDS`` of the added ``words``: the probes among them, then the first."""
     return list(dict.fromkeys([*(word for word in _PROBES if word in set(words)), *words]))[:N_WORDS]
-
-
-def _task(session: Session, adapted: Result, packages: Sequence[str], plan: TaskPlan) -> tuple[list[Result], Json]:
-    """Fine-tune ``adapted`` and the offline model on identifiers in docstrings of ``packages`` (empty: all), and
-    compare them. All results go to the workspace, beside ``adapted``.
-    """
-    corpus = adapted.manifest.facts["corpus"]
-    sentences = _sentences(session, corpus, packages, plan)
-    request = FinetuneRequest.of_one(
-        model=str(adapted.path),
-        train=(str(sentences.path / "train.tsv"),),
-        test=str(sentences.path / "test.tsv"),
-        task=TaskConfig(**CHOSEN_FOR_ENTITIES),
-        training=TrainConfig(epochs=plan.epochs, learning_rate=plan.learning_rate, mix="both"),
-        seeds=plan.seeds,
-        save_logits=True,
-    )
-    out = session.workspace.place(corpus, MINILM, FINETUNE).path
-    compared = compare(replace(session, out=out, updates=True), request, [MINILM])
-    rows = [*compared.rows, _control(request, *compared.results)]
-    named = [{**row, "model": name} for row, name in zip(rows, MODELS, strict=True)]
-    task = {"sentences": sentences.manifest.counts, "seeds": list(plan.seeds), "rows": named}
-    return [sentences, *compared.results], task
-
-
-def _sentences(session: Session, corpus: str, packages: Sequence[str], plan: TaskPlan) -> Result:
-    def build(work: Path) -> Outcome:
-        session.progress.note("looking for marked code in docstrings")
-        parts = identifier_set(plan.train, plan.test, names=packages, workers=session.workers)
-        for name, part in parts.items():
-            write_conll(work / f"{name}.tsv", part)
-        return Outcome({name: len(part) for name, part in parts.items()})
-
-    config = {"train": plan.train, "test": plan.test, "packages": list(packages)}
-    inputs = {"docstrings": {"sha256": hash_json(fingerprint_pydocs(packages))}}
-    with session.locked(corpus, MINILM):
-        place = session.workspace.place(corpus, MINILM, IDENTIFIERS)
-        return session.run(place, Job(IDENTIFIERS, config, inputs, build))
-
-
-def _control(request: FinetuneRequest, ours: Result, base: Result) -> Json:
-    """The row of the base model with the predictions of two seeds averaged, at the cost of two passes."""
-    task = load_task(read_described(ours.folder / TASK_FILE))
-    examples = task.read(request.test or "", Silent())
-    averaged = averaged_over_seeds(task, examples, [base.folder / SEEDS / str(seed) / LOGITS for seed in request.seeds])
-    base_sums = np.stack([task.statistics(examples, predictions) for predictions in averaged])
-    comparison = paired(statistics_of(task, examples, ours, request.seeds), base_sums, task.main_score)
-    # The averages share models, so their deviation does not show how runs vary.
-    return {"folder": str(base.path), "score": comparison.theirs, "std": None, **asdict(comparison)}
 
 
 CODE = "CODE"
@@ -238,7 +207,12 @@ def identifier_set(
     ``InputError`` if fewer than two packages have such sentences.
     """
     tasks = [(package.name, package.root / file) for package in find_packages(names) for file in package.files]
-    by_file = read_sources(_read_file, (path for _, path in tasks), workers)
+    paths = [path for _, path in tasks]
+    if workers == 1:
+        by_file = map(_read_file, paths)
+    else:
+        with ProcessPoolExecutor(workers) as pool:
+            by_file = pool.map(_read_file, paths, chunksize=64)
     by_package: dict[str, list[Sentence]] = defaultdict(list)
     seen: set[str] = set()
     for (package, _), sentences in zip(tasks, by_file, strict=True):
@@ -336,3 +310,7 @@ def _parts(by_package: dict[str, list[Sentence]], sizes: dict[str, int]) -> dict
 
 def _digest(sentence: Sentence) -> bytes:
     return sha256(" ".join(sentence.words).encode()).digest()
+
+
+if __name__ == "__main__":
+    main()

@@ -9,23 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenadapt.cli.output.printing import demo_summary
+from examples import demo
+from examples.demo import MODELS, N_WORDS, TaskPlan, fertility, identifier_set, labelled_sentences, write_conll
 from greenadapt.corpus.pydocs import Package, find_packages
-from greenadapt.errors import InputError, MissingError
+from greenadapt.errors import InputError
 from greenadapt.progress import Silent
-from greenadapt.stages import demo as module
-from greenadapt.stages.demo import (
-    MODELS,
-    N_WORDS,
-    TaskPlan,
-    demo,
-    fertility,
-    identifier_set,
-    labelled_sentences,
-    write_conll,
-)
-from greenadapt.stages.session import Session
-from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, new_entries
@@ -33,7 +21,6 @@ from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.export import export_tokenizers
 from greenadapt.tokenization.vocabulary import BaseVocabulary
 from tests.conftest import save_tokenizer, wordpiece_tokenizer
-from tests.support.json_schema import check_json
 
 DOCSTRING = """
 Return a new ``numpy.ndarray`` of the given shape. It is the
@@ -151,7 +138,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_package(root, "small", [*shared, "The last ``one`` is another."])
     paths = {"purelib": str(root), "platlib": str(root), "stdlib": str(tmp_path / "none")}
     monkeypatch.setattr("greenadapt.corpus.pydocs.sysconfig.get_path", paths.__getitem__)
-    for user in ("greenadapt.corpus.pydocs", "greenadapt.stages.demo"):
+    for user in ("greenadapt.corpus.pydocs", "examples.demo"):
         monkeypatch.setattr(f"{user}.find_packages", find_packages)
     return root
 
@@ -216,68 +203,33 @@ def installed_once() -> Iterator[None]:
         return remembered(tuple(names))
 
     with pytest.MonkeyPatch.context() as patch:
-        for user in ("greenadapt.corpus.pydocs", "greenadapt.stages.demo"):
+        for user in ("greenadapt.corpus.pydocs", "examples.demo"):
             patch.setattr(f"{user}.find_packages", cached)
         yield
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace and a recipe; what one test has made is up to date for the next."""
-    path = tmp_path_factory.mktemp("demo")
-    recipe = 'title = "two"\nlicence = "theirs"\nformat = "pydocs"\npackages = ["smart-open", "gensim"]\n'
-    (path / "small.toml").write_text(recipe)
-    return path
-
-
 @pytest.mark.slow
-def test_the_demo_on_two_packages(folder: Path) -> None:
+def test_the_demo_on_two_packages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = 'title = "two"\nlicence = "theirs"\nformat = "pydocs"\npackages = ["smart-open", "gensim"]\n'
+    (tmp_path / "small.toml").write_text(recipe)
     plan = TaskPlan(train=8, test=12, epochs=1, seeds=(0, 1))
-    result = demo(Session(Workspace(folder / "ws"), Silent()), str(folder / "small.toml"), plan)
-    check_json(["demo", "--json"], json.dumps(result.as_dict()))
-    facts = json.loads(json.dumps(result.as_dict()))
-    assert facts["counts"]["words"] > 100
-    assert 1 < facts["fertility"]["after"] < facts["fertility"]["before"] < 2
-    assert len({row["word"] for row in facts["neighbours"]}) == N_WORDS
-    stages = {"corpus", "w2v", "align", "expand"}
-    assert set(facts["cost"]) == stages | {"identifiers", "finetune", "finetune-minilm"}
-    assert 0 < facts["alignment"]["cosine"] < 1
-    assert Path(facts["folder"], "model.safetensors").is_file()
-
-    sentences, ours, base = result.results[-3:]
-    examples = NerTask().read(str(sentences.folder / "test.tsv"), Silent())
-    assert 0 < len(examples) == facts["task"]["sentences"]["test"]
-    rows = facts["task"]["rows"]
+    workspace = tmp_path / "ws"
+    result = demo.run(workspace, 1, str(tmp_path / "small.toml"), plan)
+    assert 1 < result["fertility"]["after"] < result["fertility"]["before"] < 2
+    assert len(result["words"]) == N_WORDS
+    assert (workspace / "adapted" / "model.safetensors").is_file()
+    assert NerTask().read(str(workspace / "test.tsv"), Silent())
+    rows = result["rows"]
     assert tuple(row["model"] for row in rows) == MODELS
-    for row, result in zip(rows, (ours, base), strict=False):
-        assert row["score"] == json.loads((result.folder / "scores.json").read_text())["mean"]["f1"]
+    for row, name in zip(rows, ("identifiers", "identifiers-minilm"), strict=False):
+        assert row["score"] == json.loads((workspace / name / "scores.json").read_text())["mean"]["f1"]
     for row in rows[1:]:
         assert row["difference"] == pytest.approx(rows[0]["score"] - row["score"])
         assert row["low"] <= row["difference"] <= row["high"]
-
-    base_line, adapted_line, cost = demo_summary(facts["task"], [*facts["cost"].values()])
-    assert base_line == f"base model: F1 {100 * rows[1]['score']:.2f}"
-    assert adapted_line.startswith(f"adapted model: F1 {100 * rows[0]['score']:.2f}, ")
-    assert f"{sum(facts['cost'][stage]['seconds'] for stage in stages):.0f} s" in cost
-
-
-@pytest.mark.slow
-def test_without_torch_the_demo_says_so_and_shows_the_rest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Warned(Silent):
-        def warn(self, message: str) -> None:
-            warnings.append(message)
-
-    def missing(purpose: str) -> None:
-        raise MissingError(f"{purpose} needs torch, not installed", "install it")
-
-    warnings: list[str] = []
-    monkeypatch.setattr(module, "require_torch", missing)
-    result = demo(Session(Workspace(folder / "ws"), Warned()), str(folder / "small.toml"))
-    assert result.task is None
-    assert result.as_dict()["task"] is None
-    check_json(["demo", "--json"], json.dumps(result.as_dict()))
-    assert any("torch" in warning for warning in warnings)
-    assert result.neighbours
+    printed = capsys.readouterr().out
+    assert f"base model: F1 {100 * rows[1]['score']:.2f}" in printed
+    assert f"adapted model: F1 {100 * rows[0]['score']:.2f}, " in printed
+    assert "cost: " in printed
 
 
 def test_pieces_are_counted_over_the_same_words(tmp_path: Path) -> None:
