@@ -308,20 +308,6 @@ def _named(row: Json) -> str:
     return str(row["stage"]) if name == row["stage"] else f"{row['stage']} {name}"
 
 
-def print_heldout(figures: Json, recipe: str) -> None:
-    """Print how well rows of held-out words are found; nothing if there were too few words to hold any out."""
-    if not figures:
-        return
-    names = ("precision_at_1", "precision_at_5", "precision_at_10")
-    rows = [
-        [f"own row among {label}, {measure}", *(as_percent(values[name]) for name in names), f"{values['mrr']:.3f}"]
-        for label, key in (("all base rows", "base_rows"), ("overlap rows", "overlap_rows"))
-        for measure, values in figures[key].items()
-    ]
-    title = f"Rows by --rows {recipe} on {figures['n_heldout']:,} held-out words: cosine {figures['cosine']:.3f}"
-    print_table(title, ["finding a word's", "first", "in 5", "in 10", "MRR"], rows)
-
-
 def print_rows(scores: Json) -> None:
     """Print how well recipes predict rows of held-out words, see ``assess_rows``; the folder's recipe has a star."""
     first = next(iter(scores["rows"].values()))

@@ -508,11 +508,6 @@ def n_paragraphs(text: str) -> int:
     return len(_spans(text))
 
 
-def most_paragraphs(text: str) -> int:
-    """The maximum for a text of this length: two neighbouring paragraphs are longer than one may be."""
-    return 1 + 2 * len(text) // IndexConfig.paragraph_chars
-
-
 class TextSearch:
     """The paragraphs of one text, as ``index`` cuts it, found by the words that ``words`` splits them into.
 
