@@ -596,14 +596,6 @@ class TrainConfig(Checked):
             unset="both for a model with added words, else sample",
         ),
     ] = "sample"
-    agreement: Annotated[
-        NotNegative,
-        advanced(
-            "With --mix both, read both tokenizations of an example in the same step, and add the symmetric KL "
-            "divergence between their predictions to the loss, multiplied by this weight."
-        ),
-    ] = 0.0
-    """As in MVR (arXiv 2103.08490) and R-Drop (arXiv 2106.14448)."""
     pool: Annotated[
         PoolChoice,
         basic(
@@ -650,19 +642,6 @@ class TrainConfig(Checked):
         ),
     ] = "last"
     patience: Annotated[Count | None, Option("Stop after this many epochs without a better score on --dev.")] = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.agreement:
-            check(self.mix == "both", f"--agreement {self.agreement:g} is between both tokenizations: add --mix both")
-            check(
-                self.batch_size % 2 == 0,
-                f"--agreement reads each example twice in a step: --batch-size {self.batch_size} must be even",
-            )
-
-    def settings(self) -> dict[str, Any]:
-        """All fields, see ``_settings``."""
-        return _settings(self, "agreement")
 
 
 PAPER: dict[str, Any] = {

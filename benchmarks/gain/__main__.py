@@ -1,6 +1,6 @@
 """Are adapted models better? Sets × label budgets × seeds × arms × models, in one table.
 
-    python benchmarks/gain --data DATA --arms base control pieces-both both dropout --budgets 300 --seeds 3
+    python benchmarks/gain --data DATA --arms base control pieces-both both --budgets 300 --seeds 3
 
 ``recipe`` tries ``--rates`` and ``--step-counts`` on development sets, for the base model and for ``both``, and prints
 the table and the choice. ``run`` trains with that choice, unless ``--learning-rate`` and ``--steps`` are given; all

@@ -40,7 +40,7 @@ class Arm:
     self_training: bool = False
     """Whether a first model labels sentences of the corpus for a second one."""
     trial: str = ""
-    """A change of the program, of ``TRIALS``."""
+    """A change of the program, of ``VARIANTS``."""
     averaged_with: str = ""
     """The arm that has another random seed, and is otherwise the same: the mean of both models is measured."""
     peer: str = ""
@@ -73,12 +73,8 @@ ARMS: dict[str, Arm] = {
     "default-pair": replace(_WITHOUT_OPTIONS, averaged_with=DEFAULT),
     "pieces-both": Arm({"rows": "pieces"}, training={"mix": "both"}),  # knows the words, and nothing of the text
     "random-both": Arm({"rows": "pieces"}, training={"mix": "both"}, peer="random"),
-    "dropout": Arm(training={"mix": "both"}, trial="dropout"),  # a second tokenization without any words
-    "agree": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}),
     "self-training": Arm({"rows": "form"}, training={"mix": "both"}, self_training=True),
     "base-self-training": Arm(self_training=True),  # the control of self-training
-    "slash": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}, trial="slash"),
-    "moving": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}, trial="moving"),
     "identity": Arm({"rows": "map"}, map={"method": "identity"}),
     "random": Arm({"rows": "map"}, map={"method": "random"}),
     "pretrain": Arm(pretraining={**_PRETRAINING, "words": 100_000, "head_steps": 20}),

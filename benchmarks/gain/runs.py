@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from trainings import finetune
 from gain.arms import ARMS, CONTROL, adapted_model, changed_settings, described, identity
 from gain.differences import packed, unpacked, unseen_counts
 from gain.sets import LabelledSet, QuestionFold, words_of
-from gain.trials import TRIALS
+from gain.vectors import stacked
 from greenadapt import __version__
 from greenadapt.checkpoints.layout import LOGITS, SCORES, SEEDS, TASK_FILE, read_described
 from greenadapt.checkpoints.source import find_model
@@ -245,7 +246,7 @@ class Lab:
             save_logits=True,
             unlabelled=str(self._corpus(cell)) if arm.self_training else None,
         )
-        with TRIALS[arm.trial]():
+        with stacked(arm.trial) if arm.trial else nullcontext():
             return finetune(replace(self.session, out=self.work / "running" / run.key), request)
 
     def _corpus(self, cell: Cell) -> Path:

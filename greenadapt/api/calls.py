@@ -209,7 +209,6 @@ def finetune(
     seeds: NumberOfSeeds = 1,
     seed: Seed = 0,
     mix: Mix | None = None,
-    agreement: float = 0.0,
     pool: PoolChoice = "mean",
     epochs: int | None = None,
     max_steps: int | None = None,

@@ -46,7 +46,7 @@ def pretrain(
     general_text: GeneralText = None,
     read: Annotated[TextOptions, Pick("format", "fields", "sample_by")],
     config: PretrainConfig,
-    training: Annotated[TrainConfig, Pick(without=("agreement", "pool", "keep", "patience"), **GMAP_PRETRAINING)],
+    training: Annotated[TrainConfig, Pick(without=("pool", "keep", "patience"), **GMAP_PRETRAINING)],
     run: Annotated[RunConfig, Pick(without=("cache_memory", "max_cache"))],
     memory: o.Memory = None,
     memory_config: MemoryConfig,

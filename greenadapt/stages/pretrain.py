@@ -157,7 +157,7 @@ def pretrain(session: Session, request: PretrainRequest) -> Result:
 
 def _config(request: PretrainRequest, start: _Start) -> Json:
     """The settings that determine the result, without the content of files."""
-    training = {name: value for name, value in request.training.settings().items() if name not in _TASK_ONLY}
+    training = {name: value for name, value in asdict(request.training).items() if name not in _TASK_ONLY}
     config: Json = {**asdict(request.config), **training, "format": request.format, "fields": list(request.fields)}
     if request.sample_by not in (None, Recipe.sample_by):
         config["sample_by"] = request.sample_by

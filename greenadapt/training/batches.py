@@ -18,17 +18,8 @@ from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of
 from greenadapt.tasks.base import IGNORED, Features, Input, flattened
 
 
-def divergence_sum(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """½ (KL(p‖q) + KL(q‖p)) = ½ Σ (p - q) (log p - log q) of the softmax p and q of two logits (n, k), summed over n.
-
-    Both receive a gradient, as in R-Drop (arXiv 2106.14448). Returns () float32.
-    """
-    log_p, log_q = first.float().log_softmax(-1), second.float().log_softmax(-1)
-    return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum() / 2
-
-
-def loss_sum(head: str, output: Mapping[str, torch.Tensor], targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Sum of the loss over its terms, () float32, for a model's output; ``mask`` as in ``Batch``.
+def loss_sum(head: str, output: Mapping[str, torch.Tensor], batch: "Batch") -> torch.Tensor:
+    """Sum of the loss over its terms, () float32, for a model's output.
 
     ``TokenClassification``: -log p of the label of each labelled piece, ``targets`` (b, n), -100 for no label.
     ``SequenceClassification``: -log p of the class of each text for integer targets (b,), the squared error for floats.
@@ -36,9 +27,10 @@ def loss_sum(head: str, output: Mapping[str, torch.Tensor], targets: torch.Tenso
     over all pieces that are not padding.
     ``MaskedLM``: -log p of each of the t masked pieces, ``targets`` (t,), given their logits (t, n_rows).
     """
+    targets = batch.targets
     if head == "QuestionAnswering":
         logits = torch.stack([output["start_logits"], output["end_logits"]], dim=1).float()
-        logits = logits.masked_fill(mask[:, None] == 0, -torch.inf)
+        logits = logits.masked_fill(batch.mask[:, None] == 0, -torch.inf)
         return cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum") / 2
     logits = output["logits"].float()
     if targets.is_floating_point():
@@ -218,10 +210,6 @@ class Batch:
 
         tensors = {name: copy(value) for name, value in vars(self).items() if isinstance(value, torch.Tensor)}
         return replace(self, **tensors, extra={name: copy(tensor) for name, tensor in self.extra.items()})
-
-    def loss_sum(self, head: str, output: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Sum of the loss over its terms, () float32, for the model's output."""
-        return loss_sum(head, output, self.targets, self.mask)
 
     def inputs(self, has_segments: bool) -> dict[str, torch.Tensor]:
         """The arguments of the model's ``forward``."""

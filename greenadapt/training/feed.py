@@ -57,17 +57,12 @@ def draw_is_expanded(mix: Mix, seed: int, epoch: int, indices: IntArray) -> Bool
     return (random_bits(int(indices.max()) + 1, *key) >= 1 << 63)[indices]
 
 
-def epoch_order(
-    n_items: int, mix: Mix, batch_size: int, seed: int, epoch: int, *, paired: bool = False
-) -> tuple[IntArray, BoolArray]:
+def epoch_order(n_items: int, mix: Mix, batch_size: int, seed: int, epoch: int) -> tuple[IntArray, BoolArray]:
     """The order of the inputs in an epoch, (m,) int64, and whether each is read in the expanded tokenization, (m,)
     bool.
 
-    The order is drawn for (seed, epoch). With ``mix="both"`` each input occurs twice, in a row if ``paired``.
+    The order is drawn for (seed, epoch). With ``mix="both"`` each input occurs twice.
     """
-    if paired:
-        order = np.argsort(random_bits(n_items, seed, Purpose.ORDER, epoch), kind="stable")
-        return np.repeat(order, 2), np.tile([False, True], n_items)
     n = n_items * (2 if mix == "both" else 1)
     order = np.argsort(random_bits(n, seed, Purpose.ORDER, epoch), kind="stable")
     items = order // 2 if mix == "both" else order
@@ -185,7 +180,7 @@ class Feed:
         n_passes, position = divmod(int(self._n_earlier_steps[step]), self._n_batches[dataset_index])
         if dataset_index not in self._orders or self._orders[dataset_index][0] != n_passes:
             seed = self.plan.seed if dataset.task is None else task_seed(self.plan.seed, dataset.task)
-            order = epoch_order(dataset.n_items, train.mix, size, seed, n_passes, paired=train.agreement > 0)
+            order = epoch_order(dataset.n_items, train.mix, size, seed, n_passes)
             self._orders[dataset_index] = n_passes, *order
         _, items, expanded = self._orders[dataset_index]
         part = slice(position * size, (position + 1) * size)

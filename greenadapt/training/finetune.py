@@ -51,7 +51,6 @@ from greenadapt.training.batches import Dataset, TaskDataset
 from greenadapt.training.evaluation import CachedInputs, Evaluation, stacked
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import RunRecord, Step, Training
-from greenadapt.training.views import PairedDataset
 
 _REPEATED = 5  # times, beside predicted examples
 _REMEMBERED = 10
@@ -294,14 +293,12 @@ class FinetuneRun:
         self.n_inputs: dict[str, int] = {}
         self._chance: dict[str, float] = {}
         datasets: list[Dataset] = []
-        agreement = setup.train.agreement
         for data in setup.tasks:
             inputs, head, pad = items[data.name], data.task.head, data.encoder.special.pad
             dataset = TaskDataset.of(inputs, self.rows, head, pad, self._memory["train"])
-            dataset = replace(dataset, task=data.name or None, n_examples=len(data.train))
             self.n_inputs[data.name] = dataset.n_items
             self._chance[data.name] = dataset.chance
-            datasets.append(PairedDataset.of(dataset, inputs, agreement) if agreement else dataset)
+            datasets.append(replace(dataset, task=data.name or None, n_examples=len(data.train)))
         feed = Feed(datasets, Plan(setup.train, setup.run, seed), setup.sampling)
         self.training = Training(self.model, feed, setup.machine)
 

@@ -22,7 +22,7 @@ from greenadapt.models.weights import takes_segments, write_tensors
 from greenadapt.progress import Progress, stoppable
 from greenadapt.storage.files import Json, beside, parse_own, publish_folder, read_own_object, write_json
 from greenadapt.storage.ownership import MARK
-from greenadapt.training.batches import Batch, Cut
+from greenadapt.training.batches import Batch, Cut, loss_sum
 from greenadapt.training.feed import Draw, Feed, Purpose, random_bits
 
 TENSORS, POSITION, RECORD = "state.safetensors", "state.json", "record.json"
@@ -82,7 +82,7 @@ def remove_state(folder: Path) -> None:
 
 # Settings that determine the trained weights; a state can be resumed only with the same ones.
 _RESUME_SETTINGS = (
-    "mix", "agreement", "epochs", "max_steps", "learning_rate", "warmup", "batch_size", "weight_decay", "clip",
+    "mix", "epochs", "max_steps", "learning_rate", "warmup", "batch_size", "weight_decay", "clip",
 )  # fmt: skip
 # The state of Adam per weight; weights of a single task have made fewer steps than shared ones.
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
@@ -291,7 +291,7 @@ class Training:
     @cached_property
     def _fingerprint(self) -> str:
         """A hash of the settings, the examples, and the names and shapes of the weights."""
-        settings = self._plan.train.settings()
+        settings = asdict(self._plan.train)
         resume_settings = {name: settings[name] for name in _RESUME_SETTINGS if name in settings}
         resume_settings["precision"] = "bfloat16" if self._machine.trains_in_bfloat16 else "float32"
         facts = [self._feed.facts, self._plan.seed, resume_settings, _MOMENTS]
@@ -328,7 +328,7 @@ class Training:
             with nullcontext() if is_last else machine.alone(self._forward_model):
                 with machine.autocast(is_training=True):
                     output = self._forward_model(**batch.inputs(self._has_segments), **task)
-                loss = batch.loss_sum(dataset.head, output) * share.weight
+                loss = loss_sum(dataset.head, output, batch) * share.weight
                 torch.autograd.backward(loss)
             total += loss.detach()
         return machine.total(total) / machine.processes

@@ -19,7 +19,7 @@ from greenadapt.progress import Bar
 from greenadapt.storage.arrays import BoolArray, IntArray, offsets_of, row_blocks
 from greenadapt.tasks.base import Features
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.training.batches import Batch, Cut
+from greenadapt.training.batches import Batch, Cut, loss_sum
 from greenadapt.training.feed import Purpose, random_bits
 from greenadapt.training.packed_text import VIEWS, PackedText
 
@@ -235,7 +235,7 @@ class MaskedSample:
             try:
                 with torch.inference_mode(), machine.autocast():
                     output = model(**batch.inputs(has_segments))
-                    sums.append(batch.loss_sum(dataset.head, output))
+                    sums.append(loss_sum(dataset.head, output, batch))
             except torch.cuda.OutOfMemoryError:
                 raise too_large(len(batch.ids), batch.ids.shape[1], max_tokens) from None
             n_targets += len(batch.targets)

@@ -2,16 +2,13 @@
 
 import hashlib
 import json
-import random
 import shutil
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -23,14 +20,13 @@ from greenadapt.config import CHOSEN_FOR_ENTITIES, ExpandConfig, TaskConfig, Tra
 from greenadapt.errors import MissingError
 from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.storage.arrays import ArrayFile, IntArray
+from greenadapt.storage.arrays import ArrayFile
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.metrics import Difference, paired
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.training.batches import Batch, TaskDataset
-from tests.conftest import Notes, benchmark_module
+from tests.conftest import WORDS, Notes, benchmark_module
 from tests.support.small_tasks import NEW, TinyModel, adapted, lines, ner_file, qa_file, read_json, session, texts_file
 from tests.support.small_texts import text_file
 
@@ -173,9 +169,9 @@ def test_a_point_without_entities_is_not_chosen() -> None:
     assert "900" not in tried.table()
     assert recipe.Tried.of(records, 32).choice is None
     # All arms make the same steps; base models have their rate, all others the other one.
-    trained = {arm: tried.choice.training(arm, TRAINING) for arm in ("base", "control", "pieces-both", "dropout")}
+    trained = {arm: tried.choice.training(arm, TRAINING) for arm in ("base", "control", "pieces-both")}
     assert {arm: config.learning_rate for arm, config in trained.items()} == {
-        "base": 1e-4, "control": 1e-4, "pieces-both": 2e-4, "dropout": 2e-4,
+        "base": 1e-4, "control": 1e-4, "pieces-both": 2e-4,
     }  # fmt: skip
     assert {config.max_steps for config in trained.values()} == {300}
 
@@ -198,7 +194,7 @@ def test_controls_have_the_words_of_both_or_none(
 ) -> None:
     copying = SimpleNamespace(copyfile=shutil.copyfile, rmtree=lambda _: None)  # the predictions
     monkeypatch.setattr(benchmark_module("gain.runs"), "shutil", copying)
-    arms = ("base", "both", "pieces-both", "random-both", "dropout")
+    arms = ("base", "both", "pieces-both", "random-both")
     runs = laboratory("--sets", "words", "--budgets", 20, "--seeds", 1, "--arms", *arms, "--learning-rate", 7e-3,
                       "--steps", 30, "--batch-size", 8, "--test-sentences", 50)  # fmt: skip
     assert {record["arm"]: record["steps"] for record in runs} == dict.fromkeys(arms, 30)
@@ -213,7 +209,7 @@ def test_controls_have_the_words_of_both_or_none(
     assert len({record["key"] for record in runs}) == len(arms)
     for record in runs:
         assert [*record["scores"]] == (["mean"] if record["arm"] == "base" else ["mean", "base", "expanded"])
-    # dropout reads no text; the others have the same words and differ in their new rows alone.
+    # The adapted models have the same words and differ in their new rows alone.
     assert [record["arm"] for record in runs if record["corpus"]] == ["both", "pieces-both", "random-both"]
     folders = [*(tmp_path / "work" / "models").glob("*/*/expand-*")]
     models = [Checkpoint.open(folder) for folder in folders]
@@ -230,88 +226,32 @@ def test_controls_have_the_words_of_both_or_none(
     assert not any(np.array_equal(*pair) for pair in combinations(rows, 2))
 
 
-def test_the_second_view_of_dropout_has_the_same_words_in_other_pieces(tiny_model: TinyModel) -> None:
-    folder, module = tiny_model(name="base"), benchmark_module("gain.dropout")
-    plain = DualTokenizer.of_model(folder, Checkpoint.open(folder).n_rows)
-    texts = [["tachycardia", "and", "coronavirus"], ["eigenvalues", "of", "\u4e00", ""]] * 20
-    names = {i: name for name, i in plain.base.get_vocab().items()}
-    with module.dropout():
-        encodings = [DualTokenizer.of_model(folder, plain.added.first_id).encode_batch(texts) for _ in range(2)]
-    for text, encoding, again in zip(texts, *encodings, strict=True):
-        assert encoding.expanded.ids.tolist() == again.expanded.ids.tolist()
-        for view in (encoding.base, encoding.expanded):
-            words = [""] * len(text)
-            for i, word in zip(view.ids.tolist(), view.input_words.tolist(), strict=True):
-                words[word] += names[i].removeprefix("##")
-            assert words == [*text[:2], text[2] if text[2] == "coronavirus" else "[UNK]", *["[UNK]"] * (len(text) - 3)]
-    assert any(len(encoding.expanded.ids) > len(encoding.base.ids) for encoding in encodings[0])
-    # Outside of the trial the view is what it was.
-    assert plain.encode_batch(texts[:1])[0].expanded.ids.tolist() == encodings[0][0].base.ids.tolist()
-
-
-def test_dropout_passes_over_longest_matches() -> None:
-    module = benchmark_module("gain.dropout")
-    ids = {name: i for i, name in enumerate(["ab", "a", "abc", "##c", "##b", "##bc", "x"])}
-
-    def cut(word: str, dropped: float, seed: int = 0) -> list[str]:
-        names = [*ids]
-        return [names[i] for i in module.cut(word, ids, random.Random(seed), dropped)]
-
-    assert cut("abc", 0.0) == ["abc"]
-    assert cut("abc", 1.0) == ["a", "##b", "##c"]
-    assert cut("xyz", 0.5) == []
-    seen = Counter(tuple(cut("abc", 0.1, seed)) for seed in range(4000))
-    # "abc" is kept with 0.9, "ab" then with 0.9, and behind "a" "##bc" with 0.9.
-    expected = {("abc",): 0.9, ("ab", "##c"): 0.09, ("a", "##bc"): 0.009, ("a", "##b", "##c"): 0.001}
-    assert seen.keys() <= expected.keys()
-    for pieces, share in expected.items():
-        assert seen[pieces] / 4000 == pytest.approx(share, abs=0.015)
-
-
-@pytest.mark.usefixtures("one_thread")
-def test_dropout_cuts_a_training_example_afresh_in_each_epoch(tiny_model: TinyModel, tmp_path: Path) -> None:
-    module = benchmark_module("gain.dropout")
-    folder, train = tiny_model(name="base"), ner_file(tmp_path / "train.tsv", 10)
-    read: list[list[int]] = []
-    training = TrainConfig(mix="both", max_steps=7, epochs=7, batch_size=8)  # 3 steps are an epoch
-    request = FinetuneRequest.of_one(str(folder), (str(train),), test=str(train), training=training)
-    batch = TaskDataset.batch
-
-    def noted(dataset: TaskDataset, numbers: IntArray, epoch: int = 0) -> Batch:
-        read.append(numbers.tolist())
-        return batch(dataset, numbers, epoch)
-
-    with module.dropout(), patch.object(TaskDataset, "batch", noted):
-        finetune(session(tmp_path), request)
-    # Each draw has 10 examples in two views; every input of the first two epochs is read once.
-    numbers = sorted(number for numbers_of_epoch in read for number in numbers_of_epoch)
-    assert numbers[:40] == [*range(40)]
-    assert {number // 20 for number in numbers} == {0, 1, 2}
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-def test_each_trial_trains_another_model_of_the_same_weights(tiny_model: TinyModel, tmp_path: Path) -> None:
+def test_each_trial_trains_another_model(
+    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     train = ner_file(tmp_path / "train.tsv", 10)
-    training = TrainConfig(mix="both", agreement=1.0, max_steps=2, epochs=2, batch_size=8, learning_rate=7e-3)
+    training = TrainConfig(mix="both", max_steps=2, epochs=2, batch_size=8, learning_rate=7e-3)
     request = FinetuneRequest.of_one(
         str(adapted(tiny_model)), (str(train),), dev=str(train), test=str(train), training=training, save_logits=True
     )
 
-    def trained(name: str) -> tuple[set[str], list[float]]:
-        folder = finetune(session(tmp_path, name or "plain"), request).folder
-        logits = ArrayFile(folder / SEEDS / "0" / LOGITS)
-        return set(Checkpoint.open(folder).names), logits["expanded"].ravel().tolist()
+    def trained(name: str) -> list[float]:
+        folder = finetune(session(tmp_path, name), request).folder
+        return list(ArrayFile(folder / SEEDS / "0" / LOGITS)["expanded"].ravel())
 
-    models = {}
-    for name, trial in benchmark_module("gain.trials").TRIALS.items():
-        with trial():
+    vectors = benchmark_module("gain.vectors")
+    matrix = np.random.default_rng(0).standard_normal((len(WORDS) + 1, 8)).astype(np.float32)
+    matrix[0] = 0
+    monkeypatch.setattr(vectors, "read_vectors", lambda _, source: ([*WORDS], matrix * len(source)))
+    models = {"plain": trained("plain")}
+    for name in ("late", "mid1", "input"):
+        with vectors.stacked(name):
             models[name] = trained(name)
-    for names, _ in models.values():
-        assert names == models[""][0]
-    assert not any(first[1] == second[1] for first, second in combinations(models.values(), 2))
+    assert not any(first == second for first, second in combinations(models.values(), 2))
     # Outside of a trial the program is what it was.
-    assert trained("again") == models[""]
+    assert trained("again") == models["plain"]
 
 
 @pytest.mark.slow

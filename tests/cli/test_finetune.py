@@ -195,7 +195,7 @@ def requested(run_alone: Run, monkeypatch: pytest.MonkeyPatch) -> Requested:
 
 def test_every_setting_of_training(requested: Requested, files: tuple[object, ...]) -> None:
     settings: dict[str, Any] = {
-        "mix": "both", "agreement": 0.5, "pool": "base", "epochs": 2, "learning_rate": 7e-3, "max_steps": 3,
+        "mix": "both", "pool": "base", "epochs": 2, "learning_rate": 7e-3, "max_steps": 3,
         "warmup": 0.2, "batch_size": 12, "weight_decay": 0.1, "clip": 0.5, "keep": "best", "patience": 2,
         "precision": "bfloat16",
     }  # fmt: skip

@@ -75,7 +75,7 @@ def test_the_site_is_complete_and_needs_no_network(tmp_path: Path) -> None:
         assert "<!-- include" not in html
     commands = pages["reference/commands.md"]
     assert all(f'id="greenadapt-{name}' in commands for name in GROUP.commands)
-    assert "--agreement" in commands
+    assert "--margin" in commands
     assert "DualTokenizer" in pages["reference/python.md"]
     assert "StackOverflow" in pages["measurements.md"]
     tables = {path.stem for path in (ROOT / "benchmarks/results").glob("*.md")}

@@ -12,7 +12,7 @@ from greenadapt.config import Mix
 from greenadapt.errors import InputError
 from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Feature, Input
-from greenadapt.training.batches import Batch, Cut, TaskDataset
+from greenadapt.training.batches import Batch, Cut, TaskDataset, loss_sum
 from greenadapt.training.feed import epoch_order
 
 
@@ -110,7 +110,7 @@ SPANS = torch.tensor([[1, 2], [0, 8], [4, 4], [3, 7]])
 
 
 def _loss(head: str, output: Any, targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return Batch(mask, mask, mask, targets).loss_sum(head, output)
+    return loss_sum(head, output, Batch(mask, mask, mask, targets))
 
 
 @pytest.mark.parametrize(

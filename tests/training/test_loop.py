@@ -19,7 +19,6 @@ from greenadapt.tasks.base import Input
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan, epoch_order
 from greenadapt.training.loop import TENSORS, RunRecord, Training, learning_rate, load_state, remove_state, save_state
-from greenadapt.training.views import PairedDataset
 from tests.support.processes import Forked, printed_random
 from tests.support.small_inputs import NER, QA, ROUNDING, TEXTS, assert_same, by_hand, items_of, weights_of
 from tests.support.small_tasks import expanded, read_json
@@ -39,10 +38,7 @@ def _model(build: Build, head: str = NER, **config: Any) -> Any:
 
 def _feed(plan: Plan, head: str = NER, items: list[Input] | None = None) -> Feed:
     items = items or items_of(head)
-    dataset: TaskDataset | PairedDataset = TaskDataset.of(items, Rows.all(400), head, 0)
-    if plan.train.agreement:
-        dataset = PairedDataset.of(dataset, items, plan.train.agreement)
-    return Feed([dataset], plan)
+    return Feed([TaskDataset.of(items, Rows.all(400), head, 0)], plan)
 
 
 def _training(model: Any, plan: Plan = PLAN, head: str = NER, items: list[Input] | None = None) -> Training:
@@ -234,7 +230,7 @@ def test_bfloat16_learns_about_the_same(tiny_model: Build) -> None:
 @pytest.mark.usefixtures("steady_adam")
 @pytest.mark.parametrize(
     "train",
-    [pytest.param({"batch_size": 5}, marks=pytest.mark.long), {"batch_size": 4, "mix": "both", "agreement": 2.0}],
+    [pytest.param({"batch_size": 5}, marks=pytest.mark.long), {"batch_size": 4, "mix": "both"}],
 )
 def test_two_processes_learn_the_same_as_a_single_one(tiny_model: Build, tmp_path: Path, train: dict[str, Any]) -> None:
     """Eleven examples, five or two pairs a step: a process has no example in the last step of an epoch."""

@@ -80,12 +80,9 @@ def finetune(session: Session, request: FinetuneRequest) -> Result:
 
 
 def for_model(request: FinetuneRequest, model: str) -> FinetuneRequest:
-    """The request for another ``model``; with a single tokenization without what needs two, and without self-training,
-    which gains nothing there.
-    """
+    """The request for another ``model``, without self-training if it has no added words: that gains nothing there."""
     if not has_added_words(starting_model(model).folder):
-        training = replace(request.training, agreement=0.0)
-        request = replace(request, training=training, unlabelled=None)
+        request = replace(request, unlabelled=None)
     return replace(request, model=model)
 
 

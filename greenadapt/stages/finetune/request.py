@@ -295,14 +295,14 @@ class FinetuneRequest:
         seeds = {"seeds": list(self.seeds)}
         if self.adapter is None:
             first = self.tasks[0]
-            config = first.config.settings() | self.training.settings() | seeds | {"save_logits": self.save_logits}
+            config = first.config.settings() | asdict(self.training) | seeds | {"save_logits": self.save_logits}
             return config if first.fold is None else config | {"fold": asdict(first.fold)}
         return {
             "tasks": [entry.name for entry in self.tasks],  # their order affects random numbers
             **{task_key(entry.name): {**entry.config.settings(), "metric": entry.metric} for entry in self.tasks},
             **self.adapter.settings(),
             **asdict(self.sampling),
-            **self.training.settings(),
+            **asdict(self.training),
             **seeds,
         }
 

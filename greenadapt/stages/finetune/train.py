@@ -25,7 +25,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import CHOSEN_FOR_TRAINING, RunConfig, TrainConfig
 from greenadapt.corpus.opening import require_source, source_input
-from greenadapt.errors import ConflictError, InputError, UsageError
+from greenadapt.errors import ConflictError, InputError
 from greenadapt.models.adapters.shape import AdapterShape, layer_parts
 from greenadapt.models.task_folder import end_removals, read_task, scores_folder
 from greenadapt.progress import Silent
@@ -200,13 +200,6 @@ class Finetuning:
 
     adds: ClassVar[bool] = False
     """Whether a task is added to a folder whose encoder does not change."""
-
-    def __post_init__(self) -> None:
-        if self.request.training.agreement and not has_added_words(self.start.model.folder):
-            raise UsageError(
-                f"--agreement is for two tokenizations, and {self.start.model.name} has no added words",
-                "give an adapted model, or leave it out",
-            )
 
     def config(self) -> Json:
         """The settings that determine the result, without the content of files."""
