@@ -1,14 +1,13 @@
 """Fine-tuning with a general model as memory beside plain fine-tuning: time a step and peak memory, in one run.
 
-    python benchmarks/gmap_speed.py --data DIR [--model minilm] [--memory minilm] [--steps 60] [--work FOLDER]
+    python benchmarks/gmap_speed.py --data DIR [--model minilm] [--memory minilm] [--steps 60]
 
 Task: classification of the texts of ``DIR/train.txt``, JSON lines with ``text`` and ``label``, cut as ``finetune`` cuts
-them. Three copies of one model go through the training loop of ``finetune``: ``plain`` has no memory, ``live`` has
-chunk-gated memory-attention (arXiv 2212.03613) whose frozen general model reads each batch, and ``cached`` the same
-with the general model's states read from disk. All see the same batches in the same order, and take turns, a few steps
-each, in another order each time, after some steps to warm up. Loading models, preparing the data and making the cache
-are not timed as steps; the time of the cache is reported. The ratio to plain is that of the median steps, and beside it
-the median, with quartiles, of the ratio of each step to the plain one on the same batch.
+them. Two copies of one model go through the training loop of ``finetune``: ``plain`` has no memory, ``memory`` has
+chunk-gated memory-attention (arXiv 2212.03613) whose frozen general model reads each batch. Both see the same batches
+in the same order, and take turns, a few steps each, in another order each time, after some steps to warm up. Loading
+models and preparing the data are not timed. The ratio to plain is that of the median steps, and beside it the median,
+with quartiles, of the ratio of each step to the plain one on the same batch.
 
 Peak memory is that of a process which makes the first steps of one side alone: of its resident pages, the imports
 included, or of the memory that it has allocated on a GPU. Precision is float32 on a CPU and bfloat16 on a GPU. Run it
@@ -20,11 +19,9 @@ import json
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -35,9 +32,9 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TrainConfig
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.choice import MemoryChoice
-from greenadapt.models.memory.general_model import DistinctTexts, GeneralModel, GeneralStates, open_cache
+from greenadapt.models.memory.general_model import GeneralModel
 from greenadapt.models.rows import Rows
-from greenadapt.models.weights import MemoryInput, open_model
+from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder, Input, Task, make_task
 from greenadapt.training.batches import TaskDataset
@@ -45,7 +42,7 @@ from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
 
 SEED = 0
-LIMITS = {"plain": None, "live": 1.6, "cached": 1.15}
+LIMITS = {"plain": None, "memory": 1.6}
 """Each side, and how many times a plain step it may take."""
 ALONE = 10  # steps in which the peak memory is measured
 
@@ -61,7 +58,6 @@ class Setting:
     items: list[Input]
     machine: Machine
     plan: Plan
-    cache: Path
 
     @classmethod
     def read(cls, arguments: argparse.Namespace) -> "Setting":
@@ -77,34 +73,24 @@ class Setting:
         train = TrainConfig(epochs=n_steps, max_steps=n_steps, batch_size=arguments.batch_size, mix="base")
         plan = Plan(train, RunConfig(), SEED)
         machine = Machine.start(arguments.precision)
-        return cls(checkpoint, general, task, encoder, items, machine, plan, arguments.work)
+        return cls(checkpoint, general, task, encoder, items, machine, plan)
 
     def training(self, side: str) -> Training:
         """One side, before its first step."""
         special, task = self.encoder.special, self.task
         rows = Rows.seen(self.items, special)
         model = open_model(self.checkpoint, task.head, task.head_config(), rows, SEED)
-        memory = None if side == "plain" else self._memory(model, is_cached=side == "cached")
+        memory = None
+        if side == "memory":
+            memory = self.general.reader(self.encoder)
+            self.general.attach(model, self.encoder, self.machine, SEED)
         table = TaskDataset.of(self.items, rows, task.head, special.pad, memory)
         return Training(model, Feed([table], self.plan), self.machine)
-
-    def _memory(self, model: Any, *, is_cached: bool) -> MemoryInput:
-        reader = self.general.reader(self.encoder)
-        self.general.attach(model, self.encoder, self.machine, SEED)
-        if not is_cached:
-            return reader
-        states = GeneralStates(model.memory, self.general.sha256, self.plan.run.max_tokens)
-        texts = DistinctTexts.of(map(reader.of_input, self.items))
-        return open_cache(self.cache, self.plan.run.max_cache, states, reader, texts, Silent())
 
 
 def seconds_of(setting: Setting) -> dict[str, list[float]]:
     """Side → how long each of its steps takes, the warm-up left out."""
-    begin = time.perf_counter()
-    trainings = {"cached": setting.training("cached")}
-    size = sum(path.stat().st_size for path in setting.cache.iterdir())
-    print(f"cache: {size / 1e6:,.1f} MB, ready after {time.perf_counter() - begin:.1f} s")
-    trainings |= {side: setting.training(side) for side in ("plain", "live")}
+    trainings = {side: setting.training(side) for side in LIMITS}
     times = timed({side: trainings[side].train_steps() for side in LIMITS}, trainings["plain"].n_steps - WARM_UP)
     for steps in times.made.values():
         assert [step.pieces for step in steps] == [step.pieces for step in times.made["plain"]]
@@ -122,9 +108,9 @@ def train_alone(setting: Setting, side: str) -> int:
     return int(status["VmHWM"].split()[0]) * 1024
 
 
-def peak(arguments: argparse.Namespace, side: str) -> int:
+def peak(side: str) -> int:
     """The peak of one side in bytes, in a process of its own, which prints it last."""
-    command = [sys.executable, __file__, *sys.argv[1:], "--work", str(arguments.work), "--alone", side]
+    command = [sys.executable, __file__, *sys.argv[1:], "--alone", side]
     process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if process.returncode:
         sys.exit(f"{side} alone failed")
@@ -151,7 +137,7 @@ def compare(arguments: argparse.Namespace) -> None:
     print(*setting_lines(title, lengths, setting.machine), sep="\n")
     print(f"{arguments.steps} steps of {arguments.batch_size} texts, after {WARM_UP} to warm up", flush=True)
     seconds = seconds_of(setting)
-    print(*table(seconds, {side: peak(arguments, side) for side in LIMITS}), sep="\n")
+    print(*table(seconds, {side: peak(side) for side in LIMITS}), sep="\n")
 
 
 def main() -> None:
@@ -165,7 +151,6 @@ def main() -> None:
     parser.add_argument("--max-length", type=int, default=256)
     parser.add_argument("--precision", default=PRECISION, choices=["auto", "float32", "bfloat16"])
     parser.add_argument("--threads", type=int, help="on a CPU; torch's choice by default")
-    parser.add_argument("--work", type=Path, help="folder for the cache; kept and used again where given")
     parser.add_argument("--alone", choices=list(LIMITS), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.threads:
@@ -173,9 +158,7 @@ def main() -> None:
     if arguments.alone:
         print(train_alone(Setting.read(arguments), arguments.alone))
         return
-    with TemporaryDirectory() as folder:
-        arguments.work = arguments.work or Path(folder)
-        compare(arguments)
+    compare(arguments)
 
 
 if __name__ == "__main__":

@@ -131,14 +131,11 @@ def rows_every(lease: Lease) -> Json:
 
 
 def gmap(lease: Lease) -> Json:
-    """Milliseconds a step without memory, with it, and with its states on disk."""
+    """Milliseconds a step without memory and with it."""
     import gmap_speed
 
-    cache = lease.work / "cache"
-    shutil.rmtree(cache, ignore_errors=True)
-    cache.mkdir()
-    times = gmap_speed.seconds_of(gmap_speed.Setting.read(lease.arguments(memory=str(lease.work / "base"), work=cache)))
-    return _milliseconds(times)
+    setting = gmap_speed.Setting.read(lease.arguments(memory=str(lease.work / "base")))
+    return _milliseconds(gmap_speed.seconds_of(setting))
 
 
 def pals(lease: Lease) -> Json:

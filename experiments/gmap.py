@@ -89,9 +89,7 @@ class GMap(Experiment):
 
     def _request(self, run: Run, method: Method) -> FinetuneRequest:
         recipe, files, kind = self.recipe, self.files(run), self.recipe.sets[run.set].kind
-        is_frozen = method.memory is not None and method.memory.frozen
         classes = {"label_kind": "classes"} if kind == "classification" else {}
-        settings = recipe.config("run", run.set)
         return FinetuneRequest.of_one(
             model=self._model(run, method, files.train),
             train=(files.train,),
@@ -99,7 +97,7 @@ class GMap(Experiment):
             test=files.test,
             task=recipe.config("task", run.set, task=kind, **classes),
             training=recipe.config("training", run.set, keep="best" if files.dev else "last"),
-            run=replace(settings, cache_memory=settings.cache_memory and is_frozen),
+            run=recipe.config("run", run.set),
             seeds=(run.seed,),
             save_logits=run.method in _MEMBERS,
             memory=None if method.memory is None else self.model(GENERAL),

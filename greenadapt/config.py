@@ -745,7 +745,7 @@ PALS_PAPER: dict[str, Any] = {"epochs": 25, "learning_rate": 2e-5, "weight_decay
 """Settings of ``TrainConfig`` in arXiv 1902.02671."""
 PALS_PAPER_SAMPLING: dict[str, Any] = {"steps_per_epoch": 2400}
 """Settings of ``SamplingConfig`` in arXiv 1902.02671, section 4.2."""
-NOT_WITH_ADD_TO = ("out", "sampling", "cache_memory")
+NOT_WITH_ADD_TO = ("out", "sampling")
 """Options without effect under ``--add-to``, where each task is trained alone and added to a shared encoder."""
 
 
@@ -768,23 +768,6 @@ class RunConfig(Checked):
     report_to: Annotated[
         tuple[str, ...], advanced("A tracker that accelerate supports, such as tensorboard or wandb; repeatable.")
     ] = ()
-    cache_memory: Annotated[
-        bool,
-        Option(
-            "Cache the states of the frozen general model for the training texts in the workspace, so that it reads "
-            "each text once.",
-            panel=Panel.MEMORY,
-        ),
-    ] = False
-    max_cache: Annotated[
-        Count,
-        advanced(
-            "Largest size of the cache of --cache-memory, such as 20G.",
-            parse=parse_bytes,
-            default_text="20G",
-            needs="--cache-memory",
-        ),
-    ] = 20 << 30
 
 
 @dataclass(frozen=True)

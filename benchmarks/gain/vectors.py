@@ -27,7 +27,7 @@ from greenadapt.models.weights import last_linear
 from greenadapt.storage.arrays import Array, BoolArray, IntArray, Sequences, offsets_of
 from greenadapt.tasks.base import Features, Input
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.training.finetune import FinetuneRun, Memories
+from greenadapt.training.finetune import FinetuneRun
 from greenadapt.vectors.word_vectors import WordVectors
 
 _SPEED = 5.0
@@ -188,13 +188,13 @@ def stacked(name: str) -> Iterator[None]:
     """Fine-tune with the vectors of the variant ``name``."""
     variant, attached = VARIANTS[name], FinetuneRun._attach
 
-    def attach(self: FinetuneRun, items: Sequence[Input]) -> Memories:
+    def attach(self: FinetuneRun, items: Sequence[Input]) -> VectorReader:
         attached(self, items)
         tokenizer, model = self.setup.first_encoder.tokenizer, self._parts.host
         words, vectors = read_vectors(self.setup.checkpoint.folder.resolve(), variant.source)
         model.stacked_vectors = Stacked(model, vectors, variant, self.seed)
         model.train(model.training)
-        return dict.fromkeys(("train", "dev", "test"), VectorReader.of(tokenizer, words))
+        return VectorReader.of(tokenizer, words)
 
     with patch.object(FinetuneRun, "_attach", attach):
         yield

@@ -242,8 +242,6 @@ def finetune(
     checkpoint_steps: int = 500,
     compile: bool = False,  # noqa: A002  (the option's name)
     report_to: str | Sequence[str] = (),
-    cache_memory: bool = False,
-    max_cache: int | str = "20G",
     cluster: str | None = None,
     gpus_each: float | None = None,
     progress: bool | Progress = True,

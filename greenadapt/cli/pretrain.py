@@ -47,7 +47,7 @@ def pretrain(
     read: Annotated[TextOptions, Pick("format", "fields", "sample_by")],
     config: PretrainConfig,
     training: Annotated[TrainConfig, Pick(without=("pool", "keep", "patience"), **GMAP_PRETRAINING)],
-    run: Annotated[RunConfig, Pick(without=("cache_memory", "max_cache"))],
+    run: RunConfig,
     memory: o.Memory = None,
     memory_config: MemoryConfig,
     options: Annotated[SessionOptions, Pick("workspace", "force", "dry_run", "max_time")],

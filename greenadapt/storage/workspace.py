@@ -58,10 +58,6 @@ class Workspace:
         """The folder of a corpus's downloaded files."""
         return self.root / corpus / ".sources"
 
-    def memory_cache(self) -> Path:
-        """The cache of general models' states (``finetune --cache-memory``); may be deleted."""
-        return self.root / ".memory"
-
     def folds(self) -> Path:
         """The cache of finished folds (``assess --train``); may be deleted."""
         return self.root / ".assess"
@@ -209,8 +205,6 @@ def _visible_folders(folder: Path) -> list[str]:
 _A_DAY = 24 * 3600
 """Seconds after which no command can still be reading input, for which none takes a lock."""
 _NEW_INPUT = re.compile(r"\.(stdin|records)-[0-9a-f]{32}")
-_STATES_METADATA = frozenset({"format", "general", "states", "dim", "precision", "texts"})
-"""Names in the header of a cache of states."""
 FOREIGN = "nothing in it says that greenadapt made it: delete it yourself if nobody needs it"
 """Why a leftover stays."""
 Kind = Literal["version", "unfinished", "download", "input", "cache"]
@@ -340,12 +334,7 @@ def _downloads(workspace: Workspace, corpus: str) -> Iterator[Leftover]:
 def _top(workspace: Workspace) -> Iterator[Leftover]:
     """Caches, finished and unfinished folds, and input whose reading was killed."""
     yield from _graphs(workspace.graphs())
-    memory, folds = workspace.memory_cache(), workspace.folds()
-    for path in _listed(memory):
-        if path.suffix in (".safetensors", ".part"):
-            is_states = _metadata(path).keys() == _STATES_METADATA
-            item = _leftover("cache", path, path.with_suffix(".lock"), is_own=is_states)
-            yield replace(item, stage="memory", marks=(path.with_suffix(".sha256"),))
+    folds = workspace.folds()
     for path in _listed(folds):
         if path.suffix in (".safetensors", ".part"):
             lock = folds / f".{path.stem}.safetensors.lock"

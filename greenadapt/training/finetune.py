@@ -23,13 +23,7 @@ from greenadapt.errors import InputError
 from greenadapt.models.adapters.multitask import head_spec, open_multitask, write_part
 from greenadapt.models.forward import outputs
 from greenadapt.models.machine import Machine
-from greenadapt.models.memory.general_model import (
-    DistinctTexts,
-    GeneralModel,
-    GeneralStates,
-    MemoryReader,
-    open_cache,
-)
+from greenadapt.models.memory.general_model import GeneralModel, MemoryReader
 from greenadapt.models.rows import Rows
 from greenadapt.models.streaming import Inference, ViewOutputs, pooled_output
 from greenadapt.models.weights import (
@@ -79,8 +73,6 @@ class FinetuneSetup:
     """Sentences that the first model has labelled; the training examples are repeated beside them."""
     general: GeneralModel | None = None
     """The general model that is the memory of the trained one."""
-    states: Path | None = None
-    """Folder for the general model's states; ``None``: they are not stored."""
     _inputs: dict[str, CachedInputs] = field(init=False, default_factory=dict)
 
     @property
@@ -111,10 +103,6 @@ class FinetuneSetup:
             if counts["cut"]:
                 self.progress.warn(f"{label}: {counts['cut']:,} examples are too long and were cut")
         return self._inputs[label]
-
-
-Memories = dict[str, MemoryInput | None]
-"""``train``, ``dev`` and ``test`` → the source of the memory's inputs."""
 
 
 @dataclass
@@ -295,7 +283,7 @@ class FinetuneRun:
         datasets: list[Dataset] = []
         for data in setup.tasks:
             inputs, head, pad = items[data.name], data.task.head, data.encoder.special.pad
-            dataset = TaskDataset.of(inputs, self.rows, head, pad, self._memory["train"])
+            dataset = TaskDataset.of(inputs, self.rows, head, pad, self._memory)
             self.n_inputs[data.name] = dataset.n_items
             self._chance[data.name] = dataset.chance
             datasets.append(replace(dataset, task=data.name or None, n_examples=len(data.train)))
@@ -351,11 +339,13 @@ class FinetuneRun:
         write_json(part, scores | {"counts": self._parts.counts(self.n_inputs)})
         part.replace(self.folder / SCORES)
 
-    def _attach(self, items: Sequence[Input]) -> Memories:
-        """Give the model, which is trained on ``items``, the general model as its memory, if there is one."""
+    def _attach(self, items: Sequence[Input]) -> MemoryInput | None:
+        """Give the model, which is trained on ``items``, the general model as its memory; returns what reads for it,
+        ``None`` if there is none.
+        """
         setup, general, reader = self.setup, self.setup.general, self.setup.reader
         if general is None or reader is None:
-            return dict.fromkeys(("train", "dev", "test"))
+            return None
         host = self._parts.host
         general.attach(host, setup.first_encoder, setup.machine, self.seed)
         source = setup.checkpoint.folder
@@ -366,16 +356,7 @@ class FinetuneRun:
                 f"{n_cut:,} of {len(items):,} training examples are longer in base pieces than the {reader.max_length} "
                 "that the general model reads: the rest is ignored"
             )
-        cached: MemoryInput = reader
-        if setup.states is not None:
-            states = GeneralStates(host.memory, general.sha256, setup.run.max_tokens)
-            texts = DistinctTexts.of(map(reader.of_input, chain(items, self._inputs("dev"))))
-            if not setup.machine.is_first:
-                setup.machine.wait()  # until the first process has computed them
-            cached = open_cache(setup.states, setup.run.max_cache, states, reader, texts, setup.progress)
-            if setup.machine.is_first:
-                setup.machine.wait()
-        return {"train": cached, "dev": cached, "test": reader}
+        return reader
 
     def _evaluate(
         self, data: TaskData, kind: str, name: str, pool: Pool | None = None, *, keep_logits: bool = False
@@ -396,7 +377,7 @@ class FinetuneRun:
             setup.run.max_tokens,
             data.encoder.special.pad,
             setup.machine.autocast,
-            memory=self._memory[kind],
+            memory=self._memory,
             task=data.name or None,
         )
         return outputs(self.model, self.rows, setup.inputs(data, kind, name), inference)

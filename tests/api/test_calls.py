@@ -173,7 +173,7 @@ def test_finetune_writes_what_the_command_writes(tiny_model: TinyModel, tmp_path
         {},
         {"preset": "paper", "epochs": 3, "seeds": 2, "seed": 5},
         {"decoding": "argmax", "mix": "both", "unlabelled": "texts.txt"},
-        {"chunk": 7, "max_length": 64, "memory": "other", "cache_memory": True, "max_cache": "3M"},
+        {"chunk": 7, "max_length": 64, "memory": "other"},
         {"task": None, "train": None, "tasks": "tasks.toml", "adapter": "lhuc", "preset": "paper"},
         {"task": None, "train": None, "tasks": "tasks.toml", "steps_per_epoch": 9, "preset": "paper"},
     ],
@@ -248,7 +248,6 @@ def test_tasks_are_added_to_a_shared_encoder(two_tasks: Path, tmp_path: Path) ->
         ({"model": shared}, "leave out --model"),
         ({"tasks": None}, "add_to is for tasks that share an encoder: use it with --tasks"),
         ({"out": "new"}, "out does not go with --add-to"),
-        ({"cache_memory": True}, "cache_memory does not go with --add-to"),
         ({"add_to": None}, "no model"),
         ({"preset": "papers"}, "preset is 'papers', must be paper"),
     ):

@@ -238,9 +238,9 @@ def test_every_setting_of_a_task(requested: Requested, settings: dict[str, Any],
 
 def test_every_setting_of_a_run(requested: Requested, files: tuple[object, ...]) -> None:
     settings = {"max_tokens": 99, "checkpoint_steps": 7, "compile": True, "report_to": ["tensorboard", "wandb"]}
-    memory = {"memory": "other", "cache_memory": True, "max_cache": "3M", "memory_attention": "cross"}
+    memory = {"memory": "other", "memory_attention": "cross"}
     request = requested(*files, *as_options(settings | memory))
-    changed = {"report_to": ("tensorboard", "wandb"), "cache_memory": True, "max_cache": 3 << 20}
+    changed = {"report_to": ("tensorboard", "wandb")}
     assert asdict(request.run) == settings | changed
     assert (request.memory, request.memory_config) == ("other", MemoryConfig(attention="cross"))
     request = requested(*files)
@@ -260,15 +260,11 @@ def test_every_setting_of_a_run(requested: Requested, files: tuple[object, ...])
         (("--chunk", 0), "--chunk is 0, must be at least 1"),
         (("--checkpoint-steps", 0), "--checkpoint-steps is 0, must be at least 1"),
         (("--memory", "base"), "--memory base, but "),
-        (("--cache-memory",), "--cache-memory needs a frozen general model: give it with --memory"),
-        (("--memory", "bertmodel", "--cache-memory", "--unfreeze-memory"), "leave out --unfreeze-memory"),
         (("--memory", "bertmodel", "--memory-layers", "x"), "--memory-layers is 'x', must be numbers such as 6,12"),
         (("--memory", "bertmodel", "--memory-layers", "3"), "--memory-layers has layer 3, the domain model has 2"),
         (("--memory", "bertmodel", "--memory-layers", "2,1"), "--memory-layers is 2,1, must be ascending"),
         (("--memory", "bertmodel", "--strategy", "logits", "--memory-layers", "2"), "has no effect with --strategy"),
         (("--memory", "bertmodel", "--strategy", "single", "--gate-init", "normal"), "--gate-init has no effect"),
-        (("--memory", "bertmodel", "--cache-memory", "--max-cache", "10K"), "bytes, --max-cache allows 10,240 bytes"),
-        (("--memory", "bertmodel", "--cache-memory", "--max-cache", "much"), "--max-cache is 'much'"),
         (("--adapter", "lhuc"), "--adapter is for tasks that share an encoder: use it with --tasks, or leave it out"),
         (("--sampling", "anneal"), "--sampling is for tasks that share an encoder"),
         (("--add-to", "many"), "--add-to is for tasks that share an encoder"),
@@ -334,7 +330,7 @@ def test_what_fails_says_so_in_a_line(
     [
         (signal.SIGINT, 0, ()),
         (signal.SIGTERM, 0, ("--memory", "base", "--strategy", "gated", "--gate-init", "normal", "--unfreeze-memory")),
-        (signal.SIGKILL, 1, ("--memory", "base", "--cache-memory")),
+        (signal.SIGKILL, 1, ("--memory", "base")),
     ],
 )
 @pytest.mark.long

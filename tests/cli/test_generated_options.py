@@ -81,12 +81,12 @@ def test_values_become_the_configurations() -> None:
     configs: list[Any] = []
     _call(
         command,
-        *("--method", "ridge", "--seed", "3", "--max-cache", "1K", "--report-to", "a", "--report-to", "b"),
+        *("--method", "ridge", "--seed", "3", "--max-tokens", "1024", "--report-to", "a", "--report-to", "b"),
         *("--memory-layers", "6,12", "--unfreeze-memory", "--cbow-sum"),
     )
     assert configs == [
         AlignConfig("ridge", seed=3),
-        RunConfig(max_cache=1024, report_to=("a", "b")),
+        RunConfig(max_tokens=1024, report_to=("a", "b")),
         MemoryConfig(layers=(6, 12), frozen=False, project=True),
         W2VConfig(seed=3, cbow_mean=False),
     ]

@@ -81,7 +81,6 @@ def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Pa
         ("align -c t.txt --method ridge --random-scale matched", ("--random-scale", "--method random")),
         ("w2v -c t.txt -m m --sync-words 9", ("--sync-words", "--cluster")),
         ("finetune --task ner -m m --train t.tsv --gpus-each 1", ("--gpus-each", "--cluster")),
-        ("finetune --task ner -m m --train t.tsv --max-cache 1G", ("--max-cache", "--cache-memory")),
         ("finetune --task ner -m m --train t.tsv --strategy single", ("--strategy", "--memory")),
         ("finetune --task ner -m m --train t.tsv --unfreeze-memory", ("--unfreeze-memory", "--memory")),
         ("pretrain -m m --text t.txt --head-steps 0 --head-learning-rate 1e-4",

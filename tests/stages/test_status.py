@@ -1,5 +1,6 @@
 """``status`` and ``clean``: what a workspace holds, what is stale and why, and what goes."""
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -228,7 +229,7 @@ def test_clean_removes_what_no_result_needs(run_alone: Run, stages: Stages, tmp_
     downloads.mkdir()
     (downloads / "page.gz").write_text("kept")
     note_files(downloads, {"page.gz": 4})
-    make_states(stages.workspace.root / ".memory")
+    make_fold(stages.workspace.root / ".assess")
     outside = tmp_path / "outside"
     (outside / "minilm" / ".work" / "w2v").mkdir(parents=True)
     (stages.workspace.root / "linked").symlink_to(outside)
@@ -264,12 +265,12 @@ def test_clean_removes_what_no_result_needs(run_alone: Run, stages: Stages, tmp_
     run_alone("clean", "--older-than", "soon", code=2)
 
 
-def make_states(folder: Path) -> Path:
-    """A cache of a general model's states, by its header."""
+def make_fold(folder: Path) -> Path:
+    """The cache of a fold, by its header."""
     folder.mkdir(exist_ok=True)
     path = folder / f"{'1' * 32}.safetensors"
-    facts = dict.fromkeys(("format", "general", "states", "dim", "precision", "texts"), "1")
-    write_arrays(path, {"states": np.zeros(4, np.float32)}, facts)
+    seconds = {"training": 1.0, "predicting": 1.0}
+    write_arrays(path, {"counts": np.zeros(4, np.float32)}, {"seconds": json.dumps(seconds)})
     return path
 
 
@@ -282,9 +283,8 @@ def test_clean_keeps_what_greenadapt_did_not_make(run_alone: Run, stages: Stages
     names = [
         folder / ".versions" / "v1" / "thesis.txt",
         folder / ".work" / "task" / "thesis.txt",
-        root / ".memory" / "mine.safetensors",
-        root / ".memory" / "mine.part",
         root / ".assess" / "mine.safetensors",
+        root / ".assess" / "mine.part",
         root / ".assess" / "running" / "mine" / "thesis.txt",
         root / ".stdin-mine",
         root / ".records-mydir" / "thesis.txt",
@@ -298,15 +298,15 @@ def test_clean_keeps_what_greenadapt_did_not_make(run_alone: Run, stages: Stages
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("mine")
         os.utime(path, (1, 1))
-    write_arrays(root / ".memory" / "tensors.safetensors", {"states": np.zeros(4, np.float32)}, {"seconds": "4"})
-    states = make_states(root / ".memory")
+    write_arrays(root / ".assess" / "tensors.safetensors", {"counts": np.zeros(4, np.float32)}, {"seconds": "4"})
+    fold = make_fold(root / ".assess")
     for options in ((), ("--only", "unfinished"), ("--older-than", "1s")):
         cleaned = rows(run_alone, "clean", "--yes", *options)
-        assert {row["path"] for row in cleaned if row["action"] == "removed"} <= {str(states)}
+        assert {row["path"] for row in cleaned if row["action"] == "removed"} <= {str(fold)}
         assert all("delete it yourself" in row["why"] for row in cleaned if "mine" in Path(row["path"]).name)
-    assert not states.exists()
+    assert not fold.exists()
     assert [path.read_text() for path in names] == ["mine"] * len(names)
-    assert (root / ".memory" / "tensors.safetensors").is_file()
+    assert (root / ".assess" / "tensors.safetensors").is_file()
     assert (first / "notes.txt").read_text() == "mine"
     [why] = [row["why"] for row in rows(run_alone, "clean", "--yes") if row["path"] == str(first)]
     assert "notes.txt" in why

@@ -210,7 +210,7 @@ class MemoryChoice:
         """The general model; raises ``InputError`` if its type is not supported."""
         from greenadapt.models.memory.general_model import GeneralModel
 
-        return GeneralModel(Checkpoint.open(self.model.folder), self.config, self.sha256)
+        return GeneralModel(Checkpoint.open(self.model.folder), self.config)
 
 
 def check_memories(folders: Iterable[TaskFolder], path: str | None) -> None:

@@ -193,7 +193,7 @@ def _joint_mask(mask: Tensor | None, memory: Tensor | None, n: int, m: int, bias
     return torch.cat([mask, visible.expand(-1, *mask.shape[1:3], -1)], -1)
 
 
-KEYWORDS = ("memory_ids", "memory_mask", "memory_types", "memory_states")
+KEYWORDS = ("memory_ids", "memory_mask", "memory_types")
 """The general model's arguments in a model with memory."""
 
 
@@ -236,29 +236,17 @@ class GeneralMemory(nn.Module):
             hidden = self.general(**arguments, output_hidden_states=True).hidden_states
             return torch.stack([hidden[state] for state in self.plan.states])
 
-    def read(
-        self,
-        memory_ids: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        memory_types: Tensor | None = None,
-        memory_states: Tensor | None = None,
-    ) -> Tensor:
-        """The states (S, b, m, d_G) of inputs (b, m), or those that are cached."""
-        if memory_states is not None:
-            return memory_states
-        assert memory_ids is not None
-        return self.general_states(memory_ids, memory_mask, memory_types)
-
-    def forward(self, **arguments: Tensor | None) -> Memory:
-        """The memory of the domain model's layers; ``arguments`` as of ``read``."""
-        states = self.read(**arguments)
+    def forward(
+        self, memory_ids: Tensor, memory_mask: Tensor | None = None, memory_types: Tensor | None = None
+    ) -> Memory:
+        """The memory of the domain model's layers; arguments as of ``general_states``."""
+        states = self.general_states(memory_ids, memory_mask, memory_types)
         fused = {}
         for number, target in enumerate(self.plan.targets):
             chosen = states[self.plan.rows(number)]
             fused[target - 1] = self.projected(fuse(chosen, self.gates[number]) if self.plan.gated else chosen[0])
-        mask = arguments.get("memory_mask")
         biases = {target - 1: bias for target, bias in zip(self.plan.targets, self.biases, strict=False)}
-        return Memory(fused, None if mask is None else mask.bool(), self.variant, biases)
+        return Memory(fused, None if memory_mask is None else memory_mask.bool(), self.variant, biases)
 
     def projected(self, states: Tensor) -> Tensor:
         """States (b, m, d_G) projected to the domain model's width: (b, m, d_D)."""
@@ -338,12 +326,8 @@ def _linear(n_in: int, n_out: int) -> nn.Linear:
 
 
 def _pass_memory(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    arguments = _pop_keywords(kwargs)
+    arguments = {name: kwargs.pop(name) for name in KEYWORDS if name in kwargs}
     return args, {**kwargs, "memory": model.memory(**arguments)}
-
-
-def _pop_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
-    return {name: kwargs.pop(name) for name in KEYWORDS if name in kwargs}
 
 
 _FIRST_PIECE = "ForSequenceClassification"
@@ -383,7 +367,8 @@ def _read_general(
     passed: dict[str, Tensor], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Remove the arguments of the general model, and pass its states (b, m, d_D) to ``_stack``."""
-    passed["states"] = model.memory.projected(model.memory.read(**_pop_keywords(kwargs))[0])
+    states = model.memory.general_states(*(kwargs.pop(name, None) for name in KEYWORDS))
+    passed["states"] = model.memory.projected(states[0])
     return args, kwargs
 
 

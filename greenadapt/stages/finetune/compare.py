@@ -55,7 +55,7 @@ def compare(session: Session, request: FinetuneRequest, models: Sequence[str] = 
         raise UsageError("nothing to compare on", "give --test FILE")
     require_torch("fine-tuning")
     request = request.with_chosen_training()
-    plain = replace(request, memory=None, memory_config=MemoryConfig(), run=replace(request.run, cache_memory=False))
+    plain = replace(request, memory=None, memory_config=MemoryConfig())
     requests = [request, *(for_model(plain, model) for model in models)]
     outs = _outs(session, requests)
     names = [starting_model(model_request.model).name for model_request in requests]

@@ -236,9 +236,6 @@ class FinetuneRequest:
     def __post_init__(self) -> None:
         if self.memory is None and self.memory_config != MemoryConfig():
             raise UsageError("settings of a memory, but no memory", "give the general model with --memory")
-        if self.run.cache_memory and (self.memory is None or not self.memory_config.frozen):
-            hint = "give it with --memory" if self.memory is None else "leave out --unfreeze-memory"
-            raise UsageError("--cache-memory needs a frozen general model", hint)
         for seed in self.seeds:
             if not 0 <= seed < 2**32:
                 raise UsageError(f"--seed is {seed}, must be from 0 to {2**32 - 1}")

@@ -44,7 +44,7 @@ from greenadapt.stages.finetune.request import (
 from greenadapt.stages.session import FINETUNE, Session, card_origin, data_name, join_names
 from greenadapt.storage.files import Json, plain, write_json
 from greenadapt.storage.jobs import Job, Outcome, Place
-from greenadapt.storage.results import Manifest, Result, refuse_overlap
+from greenadapt.storage.results import Manifest, Result
 from greenadapt.tasks.base import TaskData, make_task
 from greenadapt.tasks.metrics import metric_of, over_seeds
 from greenadapt.tasks.tasks_file import TaskEntry
@@ -143,8 +143,6 @@ def check_finetune(session: Session, request: FinetuneRequest) -> "Finetuning":
     start = Start.of(request.model, request.memory, request.memory_config)
     for source in request.sources().values():
         require_source(source)
-    if request.run.cache_memory:
-        refuse_overlap(session.workspace.memory_cache(), request.sources(), is_replaced=False)
     session = replace(session, out=session.out or default_out(request, start.model))
     place = session.place("", start.model.name, FINETUNE)
     has_dev = any(entry.dev for entry in request.tasks)
@@ -391,7 +389,6 @@ class Finetuning:
             adds=self.adds,
             unlabelled=unlabelled,
             general=None if start.memory is None else start.memory.open(),
-            states=session.workspace.memory_cache() if request.run.cache_memory else None,
         )
 
 

@@ -284,20 +284,6 @@ def test_a_general_model_in_half_precision(strategy: Any, autocast: bool) -> Non
     assert (got - expected).abs().mean() < 0.03
 
 
-@pytest.mark.parametrize("strategy", [*STRATEGIES, "logits"])
-def test_cached_states_are_as_good_as_live_ones(strategy: Any) -> None:
-    model = with_memory(MemoryConfig(strategy), head=TOKENS)
-    inputs, memory = batch([7, 3, 5]), batch([7, 3, 5], seed=1)
-    states = model.memory.general_states(memory.ids, memory.mask)
-    assert states.shape == (len(model.memory.plan.states), 3, 7, 16)
-    live = call(model, inputs, memory).logits
-    arguments = {"input_ids": inputs.ids, "attention_mask": inputs.mask, "memory_mask": memory.mask}
-    assert torch.equal(model(**arguments, memory_states=states).logits, live)
-    narrow = model(**arguments, memory_states=states.bfloat16()).logits
-    assert not torch.equal(narrow, live)
-    torch.testing.assert_close(narrow[inputs.real], live[inputs.real], rtol=0, atol=0.1)
-
-
 def test_the_general_model_may_be_another_one() -> None:
     general = encoder("Roberta", seed=1, num_hidden_layers=5, hidden_size=24, vocab_size=200)
     model = with_memory(MemoryConfig(project=True), "Electra", general=general, embedding_size=8)

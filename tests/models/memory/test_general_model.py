@@ -1,26 +1,25 @@
-"""A general model beside a domain model: what is attached, in which precision, and that kept states are live ones."""
+"""A general model beside a domain model: what is attached, in which precision, and what it reads."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from transformers import AutoModel
+from transformers import AutoModel, AutoTokenizer
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import MemoryConfig, RunConfig, TrainConfig
-from greenadapt.errors import UsageError
+from greenadapt.config import MemoryConfig
+from greenadapt.errors import InputError, UsageError
 from greenadapt.models.machine import Machine
-from greenadapt.models.memory.general_model import DistinctTexts, GeneralModel, GeneralStates, open_cache
+from greenadapt.models.memory.general_model import GeneralModel, MemoryReader
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import open_model
 from greenadapt.tasks.base import Encoder, Features, Input
 from greenadapt.tasks.classification import ClassificationTask, Text
-from greenadapt.training.batches import TaskDataset
-from greenadapt.training.feed import Feed, Plan
-from greenadapt.training.loop import Training
 from tests.conftest import Notes
-from tests.support.small_tasks import TinyModel, adapted, sentences
+from tests.support.small_tasks import NEW, VOCABULARY, TinyModel, adapted, sentences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXTS = "SequenceClassification"
@@ -35,7 +34,7 @@ def _model(folder: Path, general: Path, machine: Machine, **memory: Any) -> tupl
     checkpoint = Checkpoint.open(folder)
     encoder = Encoder.of(checkpoint)
     model = open_model(checkpoint, TEXTS, {"num_labels": 3}, Rows.all(checkpoint.n_rows), seed=0)
-    chosen = GeneralModel(Checkpoint.open(general), MemoryConfig(**memory), "any")
+    chosen = GeneralModel(Checkpoint.open(general), MemoryConfig(**memory))
     chosen.attach(model, encoder, machine, seed=0)
     return model, chosen, encoder
 
@@ -66,40 +65,13 @@ def test_a_frozen_model_is_in_half_precision_on_such_a_machine(
     assert model.dtype == torch.float32
 
 
-@pytest.mark.slow
-def test_kept_states_give_the_loss_of_live_ones(tiny_model: TinyModel, tmp_path: Path) -> None:
-    """To what bfloat16 rounds off, step by step; and from the second time on the general model is not called."""
-    folder = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    machine, run = Machine.start("float32"), RunConfig(cache_memory=True)
-    losses, calls = [], []
-    for is_cached in (False, True, True):
-        model, chosen, encoder = _model(folder, folder.parent / "base", machine)
-        views, n_calls = _views(encoder), [0]
-        model.memory.general.register_forward_hook(lambda *_, n=n_calls: n.__setitem__(0, n[0] + 1))
-        memory: Any = chosen.reader(encoder)
-        if is_cached:
-            states = GeneralStates(model.memory, chosen.sha256, run.max_tokens)
-            texts = DistinctTexts.of(map(memory.of_input, views))
-            memory = open_cache(tmp_path / "cache", run.max_cache, states, memory, texts, Notes())
-        table = TaskDataset.of(views, Rows.all(Checkpoint.open(folder).n_rows), TEXTS, 0, memory)
-        train = TrainConfig(epochs=4, batch_size=4, learning_rate=1e-3)
-        training = Training(model, Feed([table], Plan(train, run, 0)), machine)
-        losses.append([step.loss for step in training.train_steps()])
-        calls.append(n_calls[0])
-    live, first, second = losses
-    assert first == second
-    assert first == pytest.approx(live, rel=5e-3)
-    assert first != live
-    assert calls[0] > calls[1] > calls[2] == 0
-
-
 def test_logits_of_pieces_that_differ_cannot_be_added(tiny_model: TinyModel) -> None:
     folder = adapted(tiny_model)
     _model(folder, folder.parent / "base", Machine.start("float32"), strategy="logits")
     checkpoint = Checkpoint.open(folder)
     model = open_model(checkpoint, "TokenClassification", {"num_labels": 3}, Rows.all(checkpoint.n_rows), seed=0)
     base = Checkpoint.open(folder.parent / "base")
-    general = GeneralModel(base, MemoryConfig("logits"), "any")
+    general = GeneralModel(base, MemoryConfig("logits"))
     with pytest.raises(UsageError, match="added words are other pieces"):
         general.attach(model, Encoder.of(checkpoint), Machine.start("float32"), seed=0)
     base.config["max_position_embeddings"] -= 1
@@ -112,8 +84,106 @@ def test_a_general_model_that_was_trained_gets_its_base_tokenizer(tiny_model: Ti
     for source in (folder, folder.parent / "base"):
         target = tmp_path / f"of-{source.name}"
         (target / "memory").mkdir(parents=True)
-        GeneralModel(Checkpoint.open(source), MemoryConfig(frozen=False), "any").copy_tokenizer(target)
+        GeneralModel(Checkpoint.open(source), MemoryConfig(frozen=False)).copy_tokenizer(target)
         written = (target / "memory" / "tokenizer.json").read_bytes()
         base = folder / "base_tokenizer" if source == folder else source
         assert written == (base / "tokenizer.json").read_bytes()
         assert not (target / "memory" / "words.safetensors").exists()
+
+
+def _texts(n: int = 40, longest: int = 30) -> list[str]:
+    draw = np.random.default_rng(0)
+    return [" ".join(draw.choice(VOCABULARY, draw.integers(0, longest))) for _ in range(n)]
+
+
+def _reader(folder: Path, general: Path) -> tuple[Encoder, MemoryReader]:
+    encoder = Encoder.of(Checkpoint.open(folder))
+    return encoder, MemoryReader.of(encoder, Checkpoint.open(general))
+
+
+@pytest.mark.parametrize("view", ["base", "expanded"])
+def test_the_general_model_reads_what_its_own_tokenizer_gives(tiny_model: TinyModel, view: str) -> None:
+    """Whatever the domain model reads, in a batch as plain transformers pads it."""
+    folder = adapted(tiny_model)
+    general = folder.parent / "base"
+    encoder, reader = _reader(folder, general)
+    texts = _texts()
+    views = list(ClassificationTask().inference((Text(text) for text in texts), encoder))
+    features = [feature for one in views for feature in getattr(one, view)]
+    assert (max(int(feature.ids.max()) for feature in features) >= reader.added.first_id) == (view == "expanded")
+    read = reader.read(Features.of(features))
+    expected = AutoTokenizer.from_pretrained(general)(texts, padding=True, return_tensors="pt")
+    assert torch.equal(read["memory_ids"], expected["input_ids"])
+    assert torch.equal(read["memory_mask"], expected["attention_mask"])
+    assert torch.equal(read["memory_types"], expected["token_type_ids"])
+
+
+def test_pairs_keep_their_segments(tiny_model: TinyModel) -> None:
+    folder = adapted(tiny_model)
+    encoder, reader = _reader(folder, folder.parent / "base")
+    pairs = [Text("tachycardia in the heart", "a coronavirus"), Text("dtypes", "eigenvalues of eigenvalues")]
+    views = list(ClassificationTask().inference(pairs, encoder))
+    read = reader.read(Features.of([one.expanded[0] for one in views]))
+    tokenizer = AutoTokenizer.from_pretrained(folder.parent / "base")
+    expected = tokenizer([p.text for p in pairs], [p.second for p in pairs], padding=True, return_tensors="pt")
+    assert torch.equal(read["memory_ids"], expected["input_ids"])
+    assert torch.equal(read["memory_types"], expected["token_type_ids"])
+
+
+def test_a_batch_without_padding_has_no_mask(tiny_model: TinyModel) -> None:
+    folder = adapted(tiny_model)
+    _, reader = _reader(folder, folder.parent / "base")
+    ids = np.array([2, reader.added.first_id, 3, 2, reader.added.first_id, 3])
+    read = reader.read(Features(ids, np.zeros(6, np.int32), np.array([3, 3])))
+    assert set(read) == {"memory_ids", "memory_types"}
+    pieces = reader.added.pieces.stored.values[: reader.added.pieces.stored.offsets[1]]
+    assert read["memory_ids"].tolist() == [[2, *pieces.tolist(), 3]] * 2
+
+
+def test_a_general_model_without_segments_is_given_none(tiny_model: TinyModel) -> None:
+    folder = adapted(tiny_model)
+    general = tiny_model("BertModel", name="alike", type_vocab_size=1)
+    _, reader = _reader(folder, general)
+    assert set(reader.read(Features(np.array([2, 3]), np.array([0, 1]), np.array([2])))) == {"memory_ids"}
+
+
+def test_of_a_longer_text_the_first_pieces_and_the_last_special_token_are_read(tiny_model: TinyModel) -> None:
+    folder = adapted(tiny_model)
+    general = tiny_model("BertModel", name="short", max_position_embeddings=16)
+    encoder, reader = _reader(folder, general)
+    assert reader.max_length == 16
+    new = encoder.tokenizer.encode(" ".join(NEW * 4)).expanded.ids
+    ids, types, _ = encoder.single(new)
+    short, short_types, _ = encoder.single(new[:1])
+    lengths = np.array([len(short), len(ids), len(short)])
+    all_ids, all_types = np.concatenate([short, ids, short]), np.concatenate([short_types, types, short_types])
+    inputs = reader.in_base_pieces(Features(all_ids, all_types, lengths))
+    whole = [2, *encoder.tokenizer.encode(" ".join(NEW * 4)).base.ids.tolist(), 3]
+    first = [2, *encoder.tokenizer.encode(NEW[0]).base.ids.tolist(), 3]
+    assert len(whole) > 16
+    assert inputs.lengths.tolist() == [len(first), 16, len(first)]
+    assert inputs.ids.tolist() == [*first, *whole[:15], 3, *first]
+    assert len(inputs.types) == len(inputs.ids)
+    views = ClassificationTask().inference([Text("tachycardia"), Text(" ".join(NEW * 4)), Text("")], encoder)
+    assert reader.n_cut(views) == 1
+
+
+def test_nothing_at_all_is_read_as_nothing(tiny_model: TinyModel) -> None:
+    folder = adapted(tiny_model)
+    _, reader = _reader(folder, folder.parent / "base")
+    assert len(reader.in_base_pieces(Features.of([])).ids) == 0
+
+
+def test_another_vocabulary_is_refused(tiny_model: TinyModel) -> None:
+    folder = adapted(tiny_model)
+    general = tiny_model("RobertaModel", name="other")
+    with pytest.raises(InputError, match=r"other has a different vocabulary: \d+ of its \d+ entries are among"):
+        _reader(folder, general)
+
+
+def test_words_added_by_longest_match_are_refused(tiny_model: TinyModel) -> None:
+    folder = adapted(tiny_model)
+    encoder = Encoder.of(Checkpoint.open(folder))
+    encoder.tokenizer.added = replace(encoder.tokenizer.added, oov="greedy")
+    with pytest.raises(UsageError, match="--oov greedy"):
+        MemoryReader.of(encoder, Checkpoint.open(folder.parent / "base"))
