@@ -745,8 +745,6 @@ PALS_PAPER: dict[str, Any] = {"epochs": 25, "learning_rate": 2e-5, "weight_decay
 """Settings of ``TrainConfig`` in arXiv 1902.02671."""
 PALS_PAPER_SAMPLING: dict[str, Any] = {"steps_per_epoch": 2400}
 """Settings of ``SamplingConfig`` in arXiv 1902.02671, section 4.2."""
-NOT_WITH_ADD_TO = ("out", "sampling")
-"""Options without effect under ``--add-to``, where each task is trained alone and added to a shared encoder."""
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,6 @@ def finetune(
     *,
     unlabelled: Data | None = None,
     tasks: str | PathLike[str] | None = None,
-    add_to: str | PathLike[str] | TaskModel | None = None,
     memory: str | PathLike[str] | EncoderModel | None = None,
     memory_config: MemoryConfig = MemoryConfig(),  # noqa: B008  (it is frozen)
     # The task
@@ -262,7 +261,6 @@ def finetune(
         unlabelled: Text of the domain without labels, or its path: a first model labels sentences of it, and the model
             learns from these, too. For NER.
         tasks: A file (.toml) of tasks that share one encoder, instead of ``task``, ``train``, ``dev`` and ``test``.
-        add_to: A shared encoder that the ``tasks`` are added to, instead of ``model``; it is not changed.
         memory: A general model whose states the trained one sees (G-MAP), or ``"base"``.
         memory_config: How it does.
         preset: ``"paper"`` for the settings of the paper.
@@ -272,7 +270,7 @@ def finetune(
         progress: Whether to show notes and bars on stderr, or where to. Without, warnings are Python's own.
 
     Returns:
-        The fine-tuned model; with ``add_to`` that one.
+        The fine-tuned model.
 
     Raises:
         UsageError: For an argument that is not known, or a value that is not allowed.
@@ -290,7 +288,6 @@ def finetune(
 
     from greenadapt.stages.finetune.compare import finetune as stage
     from greenadapt.stages.finetune.request import FinetuneArguments
-    from greenadapt.stages.finetune.tasks import add_tasks
 
     def refuse(names: Iterable[str], why: str) -> None:
         for name in arguments.explicit:
@@ -302,7 +299,6 @@ def finetune(
         model=None if model is None else folder_of(model),
         task=partial(arguments.make, TaskConfig),
         tasks=None if tasks is None else Path(tasks),
-        add_to=None if add_to is None else Path(folder_of(add_to)),
         adapter=arguments.make(AdapterConfig),
         sampling=arguments.make(SamplingConfig),
         training=arguments.make(TrainConfig),
@@ -322,9 +318,6 @@ def finetune(
         single_labelled_source(test, root, "test"),
         None if unlabelled is None else text_source(unlabelled, root, "unlabelled"),
     )
-    if checked.add_to is not None:
-        add_tasks(session, checked.add_to, request)
-        return TaskModel(checked.add_to)
     return TaskModel(stage(session, request).path)
 
 

@@ -89,7 +89,6 @@ class _Task(_Used):
     labels: list[str] | None = None
     adapter: dict[str, Any] | None = None
     metric: str | None = None
-    added: bool = False
     has_null: bool = False
 
 
@@ -163,7 +162,7 @@ def require_multitask(folder: Path) -> None:
 
 
 def task_names(folder: Path) -> tuple[str, ...]:
-    """The tasks of a multitask model, in the order of training, then tasks added later, by name.
+    """The tasks of a multitask model, in the order of training.
 
     Ignores names in ``multitask.json`` without a folder in ``tasks/``.
     """

@@ -85,17 +85,8 @@ def starting_model(model: str) -> PretrainedModel:
 
 def adapted_input(model: PretrainedModel) -> Json:
     """``model_input``, including added words, tasks and memory."""
-    return _with_files(model, [*_encoder_files(model.folder), *_task_files(model.folder)])
-
-
-def encoder_input(model: PretrainedModel) -> Json:
-    """``adapted_input`` without the weights that tasks add to a shared encoder."""
-    return _with_files(model, _encoder_files(model.folder))
-
-
-def _with_files(model: PretrainedModel, files: list[Path]) -> Json:
     entry = model_input(model)
-    if files:
+    if files := [*_encoder_files(model.folder), *_task_files(model.folder)]:
         entry["sha256"] = hash_json([entry["sha256"], *map(hash_file, files)])
     return entry
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -65,10 +65,6 @@ TasksFile = Annotated[
         Panel.ADAPTERS,
     ),
 ]
-AddTo = Annotated[
-    Path | None,
-    basic("--add-to", "Add the tasks to this folder of a shared encoder, which is not changed.", Panel.ADAPTERS),
-]
 OutFolder = Annotated[
     Path | None,
     basic(
@@ -115,7 +111,6 @@ def finetune(
     seeds: Seeds = 1,
     seed: FirstSeed = 0,
     tasks: TasksFile = None,
-    add_to: AddTo = None,
     adapter: AdapterConfig,
     sampling: SamplingConfig,
     memory: o.Memory = None,
@@ -143,7 +138,6 @@ def finetune(
         task=task,
         save_logits=save_logits,
         tasks=tasks,
-        add_to=add_to,
         adapter=adapter,
         sampling=sampling,
         training=training,
@@ -159,41 +153,27 @@ def finetune(
     request = arguments.request(session, tuple(train or ()), dev, test, unlabelled)
     # What is set for all commands, and excluded here, has no effect.
     compared_models = [] if tasks is not None else [name for name in (compare, reference) if name is not None]
-    _train(session, request, compared_models, None if tasks is None else add_to, as_json=as_json)
+    _train(session, request, compared_models, as_json=as_json)
 
 
-def _train(
-    session: "Session",
-    request: "FinetuneRequest",
-    compared_models: Sequence[str],
-    add_to: Path | None,
-    *,
-    as_json: bool,
-) -> None:
+def _train(session: "Session", request: "FinetuneRequest", compared_models: Sequence[str], *, as_json: bool) -> None:
     """``compared_models`` are the base model and the reference to compare with, if any."""
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import describe, print_comparison, print_results, print_scores
     from greenadapt.stages.finetune.compare import compare
-    from greenadapt.stages.finetune.tasks import add_tasks
     from greenadapt.stages.finetune.train import read_scores
     from greenadapt.workers import launched_processes
 
-    comparison: dict[str, list[Any]] = {}
-    if add_to is not None:
-        results = scored = add_tasks(session, add_to, request)
-    else:
-        compared = compare(session, request, compared_models)
-        results, scored = compared.results, compared.results[:1]
-        comparison = {"comparison": compared.rows} if request.is_plain else {}
+    compared = compare(session, request, compared_models)
     if launched_processes()[0] > 0:
         return  # the first process prints
-    for result in scored:
-        scores = read_scores(result.folder)
-        if as_json:
-            print_json({**describe(result), "scores": scores, **comparison})
-        else:
-            print_scores(scores)
-    if not as_json:
-        for rows in filter(None, comparison.values()):
-            print_comparison(rows)
-        print_results(results, as_json=False)
+    result = compared.results[0]
+    scores = read_scores(result.folder)
+    if as_json:
+        comparison = {"comparison": compared.rows} if request.is_plain else {}
+        print_json({**describe(result), "scores": scores, **comparison})
+        return
+    print_scores(scores)
+    if compared.rows:
+        print_comparison(compared.rows)
+    print_results(compared.results, as_json=False)

@@ -15,7 +15,7 @@ from greenadapt.fields import option_fields, refuse_without_effect
 from greenadapt.storage.files import expanded, own_folder, require_utf8
 
 READ = frozenset({
-    "add_to", "alignment", "base", "compare", "config", "context", "corpus", "corpus_argument", "data", "dev",
+    "alignment", "base", "compare", "config", "context", "corpus", "corpus_argument", "data", "dev",
     "documents", "folder", "folders", "general", "general_text", "index", "memory", "model", "name", "questions",
     "reference", "restrict_to", "source", "tasks", "test", "text", "train", "unlabelled", "vectors",
 })  # fmt: skip
@@ -24,8 +24,6 @@ WRITTEN = frozenset({
     "file", "logits", "out", "png", "predictions", "svg", "workspace",
 })  # fmt: skip
 """Parameters that are files or folders to write."""
-_UPDATED = {"finetune": "add_to", "tasks": "folder"}
-"""Command → parameter of a folder that it both reads and changes."""
 _KEYWORDS = {"memory": "base"}
 
 
@@ -46,7 +44,7 @@ def paths_read(ctx: Any) -> dict[str, str]:
     paths: dict[str, str] = {}
     for parameter in ctx.command.params:
         name, value = parameter.name, ctx.params.get(parameter.name)
-        if name not in READ or value is None or _UPDATED.get(command) == name:
+        if name not in READ or value is None:
             continue
         is_corpus = name == "corpus" or (name == "name" and command.startswith("corpus"))
         option = parameter.opts[0] if parameter.opts[0].startswith("-") else parameter.opts[0].upper()

@@ -1,7 +1,5 @@
 """The task in the folder of a fine-tuned model, and the folders of the weights of a seed."""
 
-import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +7,6 @@ from typing import Any
 
 from greenadapt.checkpoints.layout import (
     MULTITASK_FILE,
-    SEEDS,
     TASK_FILE,
     TASKS,
     WEIGHTS_FILE,
@@ -29,9 +26,6 @@ from greenadapt.storage.results import MANIFEST, read_manifest
 from greenadapt.tasks.base import Task, load_task
 from greenadapt.tasks.qa import QuestionTask
 
-_MOVED = re.compile(r"\..+-[0-9a-f]{8}\.removed")
-"""The name of a removed task's folder until it is deleted; it is random, so that no other folder has it."""
-
 
 @dataclass(frozen=True)
 class DescribedTask:
@@ -40,11 +34,6 @@ class DescribedTask:
     task: Task[Any]
     adapter: AdapterConfig
     settings: Json
-
-    @property
-    def is_added(self) -> bool:
-        """Whether it was added later, to the trained encoder."""
-        return bool(self.settings.get("added"))
 
 
 def read_task(folder: Path, name: str) -> DescribedTask:
@@ -62,33 +51,15 @@ def read_task(folder: Path, name: str) -> DescribedTask:
         return DescribedTask(task, AdapterConfig.of_settings(settings["adapter"]), settings)
 
 
-def scores_folder(folder: Path, name: str) -> Path:
-    """The folder with the scores of the task ``name`` of ``folder``; an added task has its own."""
-    return folder / TASKS / name if read_task(folder, name).is_added else folder
-
-
 def weight_folders(folder: Path, names: Sequence[str], seed: int | None) -> tuple[Path, dict[str, Path]]:
     """The folders of the weights of ``names`` under ``seed`` (``None``: the first): of the encoder, and of each task.
 
-    The encoder of an added task is that of the folder's first seed, whatever the seed of the task. Raises
-    ``MissingError`` for a task or a seed that does not exist, ``UsageError`` for tasks of several encoders.
+    Raises ``MissingError`` for a task or a seed that does not exist.
     """
-    encoders: dict[Path, str] = {}
-    parts: dict[str, Path] = {}
     for name in names:
-        if read_task(folder, name).is_added:
-            encoder, parts[name] = folder, weights_of_seed(folder / TASKS / name, seed)
-        else:
-            encoder = weights_of_seed(folder, seed)
-            parts[name] = encoder / TASKS / name
-        encoders.setdefault(encoder, name)
-    if len(encoders) > 1:
-        raise UsageError(
-            f"the tasks {' and '.join(encoders.values())} of {folder} have different encoders under seed {seed}: one "
-            "of them was added",
-            "ask for one of them at a time, or leave out --seed",
-        )
-    return next(iter(encoders)), parts
+        require_task(folder, name)
+    encoder = weights_of_seed(folder, seed)
+    return encoder, {name: encoder / TASKS / name for name in names}
 
 
 def answers_from_elsewhere(folder: Path) -> bool:
@@ -188,11 +159,3 @@ class TaskFolder:
                 "give a model that finetune --task qa wrote",
             )
         return opened
-
-
-def end_removals(folder: Path) -> None:
-    """Delete the folders of removed tasks, also those of killed removals; the caller holds the folder's lock."""
-    for base in (folder, *(folder / SEEDS).glob("*")):
-        for hidden in (base / TASKS).glob(".*"):
-            if _MOVED.fullmatch(hidden.name):
-                shutil.rmtree(hidden)

@@ -199,7 +199,7 @@ class TaskCard(Card):
 
 @dataclass(frozen=True, kw_only=True)
 class MultitaskCard(Card):
-    """The card of many tasks on one encoder, or of a task that was added to the encoder ``model``."""
+    """The card of many tasks on one encoder."""
 
     tasks: Mapping[str, Json]
     """Each task's ``task.json``."""
@@ -215,15 +215,10 @@ class MultitaskCard(Card):
     """The number of examples of each task: ``train``, and the sets of ``dev`` and ``test`` by name."""
     memory: Json | None = None
     """The memory's entry in ``multitask.json``."""
-    added: bool = False
-    """Whether the task was added; its folder is no model of the hub."""
 
     kind: ClassVar[str] = "tasks"
     training: ClassVar[str | None] = "fine-tuning"
     tags: ClassVar[Sequence[str]] = ("multi-task",)
-
-    def front(self) -> str:
-        return "" if self.added else super().front()
 
     @property
     def n_stacked(self) -> int | None:

@@ -195,14 +195,13 @@ def _score(name: str, value: float | None) -> str:
 def listed_table(tasks: Sequence[Json]) -> Table:
     """The tasks of a folder with their mean scores on the test sets, or else on the development sets.
 
-    A task has ``name``, ``kind``, ``adapter``, ``is_added``, ``weights``, ``metric`` and ``scores``.
+    A task has ``name``, ``kind``, ``adapter``, ``weights``, ``metric`` and ``scores``.
     """
     rows = []
     for task in tasks:
-        kind = task["kind"] + (", added" if task["is_added"] else "")
         means: Json = next((task["scores"][name] for name in _KINDS if name in task["scores"]), {})
         scores = ", ".join(f"{name} {figure(over['mean'])}" for name, over in means.items())
-        rows.append([task["name"], kind, task["adapter"], f"{task['weights']:,}", task["metric"], scores])
+        rows.append([task["name"], task["kind"], task["adapter"], f"{task['weights']:,}", task["metric"], scores])
     columns = ["task", "kind", "adapter", "weights", "score", "in percent"]
     return Table(f"{counted(len(rows), 'task')} on one encoder", columns, rows)
 

@@ -24,7 +24,7 @@ from greenadapt.storage.results import Result, open_result, verified
 from greenadapt.tokenization.export import copy_tokenizers
 from greenadapt.vectors.word_vectors import WordVectors, read_vectors, write_vectors
 
-_LEFT_OUT = ("pools", "tasks", "adapter", "added")
+_LEFT_OUT = ("pools", "tasks", "adapter")
 """Settings of seeds and of a shared encoder, which a compiled task does not have."""
 
 

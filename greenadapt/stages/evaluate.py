@@ -14,7 +14,7 @@ from greenadapt.config import Pool, PoolChoice, ReadingOptions
 from greenadapt.errors import InputError, UsageError, require
 from greenadapt.inference.models import OpenedModel, check_reading, pool_of, require_one_process
 from greenadapt.models.memory.choice import check_memories
-from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere, scores_folder
+from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Task
@@ -110,7 +110,7 @@ def _folders(request: EvaluateRequest) -> dict[int | None, TaskFolder]:
     folder = TaskFolder.open(request.model, seed, request.task)
     if seed is not None:
         return {seed: _with_fields(folder, request.fields)}
-    scored = folder.folder if folder.name is None else scores_folder(folder.folder, folder.name)
+    scored = folder.folder
     seeds = read_seeds(scored) if (scored / SCORES).is_file() else (None,)
     opened = {seed: TaskFolder.open(request.model, seed, request.task) for seed in seeds}
     return {seed: _with_fields(folder, request.fields) for seed, folder in opened.items()}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from greenadapt.checkpoints.provenance import adapted_input, encoder_input, model_input, task_input
+from greenadapt.checkpoints.provenance import adapted_input, model_input, task_input
 from greenadapt.checkpoints.source import PACKAGED, PretrainedModel, model_name
 from greenadapt.corpus.opening import path_sha256
 from greenadapt.corpus.recipes import file_name
@@ -148,7 +148,7 @@ def _model(folder: Path, expected: str) -> _InputPart:
     model = PretrainedModel(folder.name, folder, str(folder))
 
     def hashes() -> Iterator[str]:
-        for entry in (model_input, adapted_input, encoder_input):  # stages read different parts of a model
+        for entry in (model_input, adapted_input):  # stages read different parts of a model
             yield entry(model)["sha256"]
 
     def files() -> list[Path]:

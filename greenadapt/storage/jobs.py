@@ -113,8 +113,6 @@ class Job:
     """Whether a finished result is replaced only by force, even if just the content of an input changed."""
     advice: Mapping[str, str] = field(default_factory=dict)
     """By name of an input: what to do if only this input differs."""
-    lies_in_input_folder: bool = False
-    """Whether the result belongs in the folder of an input."""
     command: str | None = None
     """The command line that requested the result, if any; kept among the facts."""
 
@@ -160,8 +158,7 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
     or a folder that is not greenadapt's, or is a mount point.
     """
     _refuse_foreign(place)
-    if not job.lies_in_input_folder:
-        _refuse_overlap(place, paths_of(job.inputs))
+    _refuse_overlap(place, paths_of(job.inputs))
     manifest = Manifest(job.stage, plain(job.config), job.inputs)
     current = place.current()
     why = "--force" if force else "no result yet"

@@ -65,8 +65,6 @@ class FinetuneSetup:
     progress: Progress
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     save_logits: bool = False
-    adds: bool = False
-    """Whether only the tasks' own weights are written, to add them to a folder that has the encoder."""
     unlabelled: Sequence[Any] = ()
     """Sentences without labels, which a first model labels; only for a single task."""
     self_labelled: Sequence[Any] = ()
@@ -193,19 +191,16 @@ class SharedTasks(RunParts):
         """The number of examples by task and set, of ``inputs`` of the training examples, and of ``rows``."""
         return {"tasks": {data.name: self._counts(data, n_inputs) for data in self._setup.tasks}, **self._n_rows}
 
-    def _folder(self, folder: Path, task: str) -> Path:
-        return folder if self._setup.adds else folder / TASKS / task
-
     def predictions(self, folder: Path, task: str, name: str) -> Path:
         """The file of a seed's predictions for a test set."""
-        task_folder = self._folder(folder, task)
+        task_folder = folder / TASKS / task
         task_folder.mkdir(parents=True, exist_ok=True)
         return task_folder / f"predictions-{name}.jsonl"
 
     def write(self, folder: Path) -> None:
         """Write each task's own weights."""
         for data in self._setup.tasks:
-            write_part(self.model, data.name, self._folder(folder, data.name))
+            write_part(self.model, data.name, folder / TASKS / data.name)
 
 
 class SingleTask(RunParts):
@@ -420,15 +415,14 @@ class FinetuneRun:
     def _write(self, shrink: float, first_seed_folder: Path, *, is_first_seed: bool) -> None:
         """Write the model of the first seed into ``first_seed_folder``, or its difference from that."""
         setup, folder = self.setup, first_seed_folder if is_first_seed else self.folder
-        if not setup.adds:
-            host = self._parts.host
-            table = trained_table(host, self.rows, setup.checkpoint, shrink)
-            if is_first_seed:
-                write_model(host, table, folder)
-            else:
-                write_rows(host, table, Checkpoint.open(first_seed_folder), folder)
-            if setup.general is not None and not setup.general.config.frozen:
-                setup.general.copy_tokenizer(folder)
+        host = self._parts.host
+        table = trained_table(host, self.rows, setup.checkpoint, shrink)
+        if is_first_seed:
+            write_model(host, table, folder)
+        else:
+            write_rows(host, table, Checkpoint.open(first_seed_folder), folder)
+        if setup.general is not None and not setup.general.config.frozen:
+            setup.general.copy_tokenizer(folder)
         self._parts.write(folder)
 
     def _after_step(self, step: Step, ended: bool) -> None:

@@ -37,9 +37,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "memory_config": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", memory_config=value),
     "seeds": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", seeds=value),
     "seed": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", seed=value),
-    "add_to": lambda value: greenadapt.finetune(tasks="a.toml", add_to=value),
 }
-OPTIONAL = {"task", "backend", "passages", "label_field", "train", "add_to"}
+OPTIONAL = {"task", "backend", "passages", "label_field", "train"}
 
 
 @pytest.mark.parametrize("name", CALLS)

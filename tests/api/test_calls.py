@@ -233,28 +233,6 @@ def test_self_training_is_that_of_the_command(tiny_model: TinyModel, tmp_path: P
     assert files(Path(ours))["model.safetensors"] == files(tmp_path / "theirs")["model.safetensors"]
 
 
-@pytest.mark.slow
-def test_tasks_are_added_to_a_shared_encoder(two_tasks: Path, tmp_path: Path) -> None:
-    shared = greenadapt.load(two_tasks)
-    before = files(two_tasks)
-    texts_file(tmp_path / "more.jsonl")
-    (tmp_path / "more.toml").write_text('[[task]]\nname = "more"\nkind = "classification"\ntrain = "more.jsonl"\n')
-    settings: dict[str, Any] = {"tasks": tmp_path / "more.toml", "add_to": shared, "progress": False}
-    size = {"adapter": "pals", "adapter_size": 8, "adapter_heads": 2}
-    added = greenadapt.finetune(**settings, **size, epochs=1, batch_size=8)
-    assert added.tasks == {"ner": "ner", "ill.1": "classification", "more": "classification"}
-    assert {name: content for name, content in files(two_tasks).items() if name in before} == before
-    for changes, message in (
-        ({"model": shared}, "leave out --model"),
-        ({"tasks": None}, "add_to is for tasks that share an encoder: use it with --tasks"),
-        ({"out": "new"}, "out does not go with --add-to"),
-        ({"add_to": None}, "no model"),
-        ({"preset": "papers"}, "preset is 'papers', must be paper"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            greenadapt.finetune(**{**settings, **changes})
-
-
 def test_ner_on_records_gives_entities_and_tags_if_wanted(two_tasks: Path) -> None:
     ner = greenadapt.TaskModel(two_tasks, task="ner")
     row = ner.predict("a patient with tachycardia")

@@ -42,7 +42,7 @@ OPTIONS: dict[Callable[..., Any], tuple[tuple[type, ...], set[str], set[str]]] =
         TRAINED,
         {"task", "variant", "download", "workers", "max_memory", *OF_COMMANDS},
         {
-            *("model", "task", "train", "dev", "test", "unlabelled", "tasks", "add_to", "memory", "memory_config"),
+            *("model", "task", "train", "dev", "test", "unlabelled", "tasks", "memory", "memory_config"),
             *("preset", "seeds", "seed", "progress"),
         },
     ),

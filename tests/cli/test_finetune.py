@@ -232,7 +232,7 @@ def test_every_setting_of_a_task(requested: Requested, settings: dict[str, Any],
     assert request.tasks[0].config == config
     names = {"text_field": "text_fields", "labels": "label_kind"}
     recorded = {names.get(name, name): value for name, value in settings.items()}
-    unset = TaskConfig(config.task).settings() | TrainConfig().settings()
+    unset = TaskConfig(config.task).settings() | asdict(TrainConfig())
     assert plain(request.config()) == plain({**unset, **recorded, "save_logits": False, "seeds": [0]})
 
 
@@ -267,7 +267,6 @@ def test_every_setting_of_a_run(requested: Requested, files: tuple[object, ...])
         (("--memory", "bertmodel", "--strategy", "single", "--gate-init", "normal"), "--gate-init has no effect"),
         (("--adapter", "lhuc"), "--adapter is for tasks that share an encoder: use it with --tasks, or leave it out"),
         (("--sampling", "anneal"), "--sampling is for tasks that share an encoder"),
-        (("--add-to", "many"), "--add-to is for tasks that share an encoder"),
     ],
 )
 def test_wrong_usage(
@@ -283,10 +282,6 @@ def test_wrong_usage(
     [
         (("--train", "a.tsv"), "--train is for one task, but the file of --tasks describes each task: leave it out"),
         (("--compare", "base"), "--compare is for one task, but the file of --tasks"),
-        (("--add-to", "many", "-m", "any"), "--add-to trains on the encoder of its folder: leave out --model and"),
-        (("--add-to", "many", "-c", "any"), "--add-to trains on the encoder of its folder: leave out --model and"),
-        (("--add-to", "many", "--out", "run"), "--out does not go with --add-to, which trains each task alone and"),
-        (("--add-to", "many", "--sampling", "anneal"), "--sampling does not go with --add-to, which trains each task"),
     ],
 )
 def test_options_that_do_not_go_with_a_file_of_tasks(run_alone: Run, options: Any, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Tasks that share an encoder on the command line: trained, killed, added, listed, removed."""
+"""Tasks that share an encoder on the command line: trained, killed, listed."""
 
 import json
 import re
@@ -9,9 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from greenadapt.storage.files import hash_file
 from tests.conftest import Run, last_line
-from tests.support.processes import digests, interrupted, together
+from tests.support.processes import MODULE, digests, interrupted, together
 from tests.support.small_multitask import task_file
 from tests.support.small_tasks import TinyModel, adapted, lines, ner_file, read_json
 
@@ -45,9 +44,9 @@ def test_what_is_set_for_all_commands_has_no_effect_where_it_is_excluded(
 ) -> None:
     model, dry = adapted(tiny_model), ("--dry-run", "--json")
     task = ("--task", "ner", "--train", task_file(tmp_path, "ner", "train"), "-m", model)
-    monkeypatch.setenv("GREENADAPT_ADD_TO", "shared")
+    monkeypatch.setenv("GREENADAPT_ADAPTER", "lhuc")
     assert json.loads(run_alone("finetune", *task, "-o", "single", *dry).stdout)["status"] == "would run"
-    monkeypatch.delenv("GREENADAPT_ADD_TO")
+    monkeypatch.delenv("GREENADAPT_ADAPTER")
     monkeypatch.setenv("GREENADAPT_COMPARE", "minilm")
     many = ("--tasks", toml(tmp_path, "ner", "ill.1"), "-m", model, *QUICK)
     assert json.loads(run_alone("finetune", *many, "-o", "many", *dry).stdout)["status"] == "would run"
@@ -74,23 +73,17 @@ def test_a_dry_run_counts_the_weights_of_adapters(run_alone: Run, shared: Path, 
     assert f"adapter pals, width 8, 2 heads, layers 2: {2 * 32 * 8 + 3 * 8 * 8:,} weights per task" in printed
     assert "times as many with the adapters of 2 tasks; heads are not counted" in printed
     assert not (tmp_path / "other").exists()
-    addition = ("finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "many", "--adapter", "lhuc", "--dry-run")
-    assert json.loads(run_alone(*addition, "--json").stdout)["adapter"]["weights"] == 2 * 32
     message = last_line(run_alone(*command, "-o", "other", "--layers", "3", "--dry-run", code=2))
     assert "--layers has layer 3, the model has 2" in message
 
 
 @pytest.mark.slow
-def test_from_training_to_removal(run_alone: Run, shared: Path, tmp_path: Path) -> None:
+def test_trained_tasks_are_listed(run_alone: Run, shared: Path, tmp_path: Path) -> None:
     command = ["finetune", "--tasks", toml(tmp_path, "ner", "ill.1"), "-m", tmp_path / "adapted", *QUICK, "-o", "many"]
     assert "finetune: up to date" in run_alone(*command).stdout
-    addition = ("finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "many", *ADAPTER, "--epochs", 2)
-    added = run_alone(*addition, "--json")
-    assert json.loads(added.stdout)["status"] == "done"
-    assert "finetune: up to date" in run_alone(*addition).stdout
     listed = json.loads(run_alone("tasks", "many", "--json").stdout)
-    assert [(task["name"], task["kind"], task["adapter"], task["is_added"]) for task in listed["tasks"]] == [
-        ("ner", "ner", "pals", False), ("ill.1", "classification", "pals", False), ("qa", "qa", "pals", True),
+    assert [(task["name"], task["kind"], task["adapter"]) for task in listed["tasks"]] == [
+        ("ner", "ner", "pals"), ("ill.1", "classification", "pals"),
     ]  # fmt: skip
     for task in listed["tasks"]:
         weights = 2 * 32 * 8 + 2 * 3 * 8 * 8  # both projections, and two layers' attention without an output
@@ -98,12 +91,8 @@ def test_from_training_to_removal(run_alone: Run, shared: Path, tmp_path: Path) 
         assert task["bytes"] == (shared / "tasks" / task["name"] / "weights.safetensors").stat().st_size
         assert 0 <= task["scores"]["test"]["test"]["mean"] <= 1
     table = run_alone("tasks", "many").stdout
-    assert re.search(r"qa +qa, added +pals +[\d,]+ +f1 +test \d", table)
-    before = {path: hash_file(path) for path in shared.rglob("*.safetensors") if "tasks/ner/" not in str(path)}
-    removed = run_alone("tasks", "many", "--remove", "ner").stdout
-    assert removed.startswith("removed ner\n2 tasks on one encoder")
-    assert {path: hash_file(path) for path in shared.rglob("*.safetensors")} == before
-    assert "finetune: up to date" in run_alone(*command).stdout
+    assert table.startswith("2 tasks on one encoder")
+    assert re.search(r"ner +ner +pals +[\d,]+ +f1 +test \d", table)
 
 
 @pytest.mark.slow
@@ -111,23 +100,18 @@ def test_tasks_keep_how_they_read_entities(run_alone: Run, tiny_model: TinyModel
     """Earlier versions read 30 words at once, and gave each its own label."""
     path = tmp_path / toml(tmp_path, "ner", "ill.1")
     shared_tables = path.read_text()
-    added_table = (tmp_path / toml(tmp_path, "ner")).read_text().replace('"ner"', '"more"', 1)
     train = ("finetune", "--tasks", path.name, *QUICK)
-    add = ("finetune", "--tasks", path.name, "--add-to", "many", *ADAPTER, "--epochs", 1)
     earlier = '[defaults]\nchunk = 30\ndecoding = "argmax"\n'
-    for command, tables, task in (
-        ((*train, "-m", adapted(tiny_model), "-o", "many"), shared_tables, "ner"),
-        (add, added_table, "more"),
-    ):
-        path.write_text(earlier + tables)
-        run_alone(*command)
-        path.write_text(tables)
-        again = run_alone(*command)
-        folder = tmp_path / "many" / ("" if task == "ner" else "tasks/more")
-        assert f"finetune: task {task} of {folder} keeps the settings it was made with (chunk 30, dec" in again.stderr
-        assert "finetune: up to date" in again.stdout
-        path.write_text(tables.replace('kind = "ner"', 'kind = "ner"\ndecoding = "viterbi"'))
-        assert "(task" in last_line(run_alone(*command, code=1))
+    command = (*train, "-m", adapted(tiny_model), "-o", "many")
+    path.write_text(earlier + shared_tables)
+    run_alone(*command)
+    path.write_text(shared_tables)
+    again = run_alone(*command)
+    folder = tmp_path / "many"
+    assert f"finetune: task ner of {folder} keeps the settings it was made with (chunk 30, dec" in again.stderr
+    assert "finetune: up to date" in again.stdout
+    path.write_text(shared_tables.replace('kind = "ner"', 'kind = "ner"\ndecoding = "viterbi"'))
+    assert "(task" in last_line(run_alone(*command, code=1))
     path.write_text(shared_tables)
     run_alone(*train, "-m", tmp_path / "adapted", "-o", "new")
     task = read_json(tmp_path / "new" / "tasks" / "ner" / "task.json")
@@ -135,14 +119,10 @@ def test_tasks_keep_how_they_read_entities(run_alone: Run, tiny_model: TinyModel
 
 
 def test_what_cannot_be(run_alone: Run, shared: Path) -> None:
-    for name in ("nothing", "../tasks/ner", str(shared / "tasks" / "ner")):
-        message = last_line(run_alone("tasks", "many", "--remove", name, code=1))
-        assert message.endswith(f"many has no task {name!r}: it has ner, ill.1")
     assert "nowhere does not exist" in last_line(run_alone("tasks", "nowhere", code=1))
     file = shared / "tasks" / "ner" / "weights.safetensors"
     file.write_bytes(b"broken")
     assert "ner/weights.safetensors is not a safetensors file" in last_line(run_alone("tasks", "many", code=1))
-    run_alone("tasks", "many", "--remove", "ner")
 
 
 @pytest.mark.slow
@@ -164,62 +144,19 @@ def test_killed_in_the_middle(run_alone: Run, tiny_model: TinyModel, tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_an_addition_that_is_killed(run_alone: Run, shared: Path, tmp_path: Path) -> None:
-    before = digests(shared)
-    command = ["finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "many", *ADAPTER, "--batch-size", 8]
-    command += ["--epochs", 12, "--steps-per-epoch", 6]
-    state = shared / "tasks" / ".qa.work" / "seeds" / "0" / ".state" / "state.json"
-    interrupted([*command, "--checkpoint-steps", 1], state, signal.SIGKILL)
-    assert json.loads(run_alone("tasks", "many", "--json").stdout)["tasks"][-1]["name"] == "ill.1"
-    assert {name: digest for name, digest in digests(shared).items() if ".qa" not in name} == before
-    whole = (tmp_path / "adapted", "--tasks", toml(tmp_path, "ner", "ill.1"), *QUICK, "-o", "many")
-    assert "finetune: up to date" in run_alone("finetune", "-m", *whole).stdout
-    resumed = run_alone(*command)
-    assert re.search(r"seed 0: resuming from step \d+", resumed.stderr)
-    killed = {name: digest for name, digest in digests(shared).items() if name.startswith("tasks/qa/")}
-    run_alone("tasks", "many", "--remove", "qa")
-    assert digests(shared) == before
-    run_alone(*command)
-    assert {name: digest for name, digest in digests(shared).items() if name.startswith("tasks/qa/")} == killed
-    assert [path.name for path in shared.rglob(".*")] == []
-
-
-IN_TURN = """
-import json, os, shutil, sys
-from greenadapt.cli import main
-
-for number, arguments in enumerate(json.loads(sys.argv[1])):
-    if number == 1 and os.environ["RANK"] == "0":
-        shutil.copy("run/scores.json", "before.json")
-    sys.argv = ["greenadapt", *arguments]
-    try:
-        main()
-    except SystemExit as end:
-        assert not end.code, end.code
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.long
 def test_two_processes_of_a_launcher(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     ner_file(tmp_path / "ner-test.tsv", 10, 9)
     exact = ("--precision", "float32", "--json")  # bfloat16 rounds the halves of a batch in another way
     command = ("finetune", "--tasks", toml(tmp_path, "ner", "ill.1"), "-m", model, *QUICK, "--epochs", 3, *exact)
-    addition = ("finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "run", *ADAPTER, "--epochs", 1, "--json")
-    (tmp_path / "both.py").write_text(IN_TURN)
-    process = together(
-        ["both.py", json.dumps([list(map(str, words)) for words in ((*command, "-o", "run"), addition)])]
-    )
-    assert [json.loads(line)["status"] for line in process.stdout.splitlines()] == ["done", "done"]  # each printed once
+    process = together([*MODULE, *command, "-o", "run"])
+    assert json.loads(process.stdout)["status"] == "done"  # printed once
     assert "Traceback" not in process.stderr
     run_alone(*command, "-o", "alone")
     histories = [lines(tmp_path / name / "seeds/0/history.jsonl") for name in ("run", "alone")]
     assert [row["loss"] for row in histories[0]] == pytest.approx([row["loss"] for row in histories[1]], abs=1e-4)
-    before, alone = tmp_path / "before.json", tmp_path / "alone" / "scores.json"
-    averages = [read_json(path)["average"]["test"]["mean"] for path in (before, alone)]
+    averages = [read_json(tmp_path / name / "scores.json")["average"]["test"]["mean"] for name in ("run", "alone")]
     assert averages[0] == pytest.approx(averages[1], abs=1e-3)
-    assert (tmp_path / "run" / "scores.json").read_bytes() == before.read_bytes()  # the addition changed nothing
     assert [path.name for path in (tmp_path / "run").rglob(".*")] == []
 
 
@@ -235,17 +172,10 @@ def test_shared_projections_and_own_poolers(run_alone: Run, tiny_model: TinyMode
     assert len(projections) == 4
     assert all(torch.equal(first[name], second[name]) for name in projections)
     assert not torch.equal(first["pooler.dense.weight"], second["pooler.dense.weight"])
-    (tmp_path / "in.txt").write_text("the patient has tachycardia\n")
-    before = run_alone("predict", "--model", "shared", "--task", "number", "--input", "in.txt").stdout
-    run_alone("tasks", "shared", "--remove", "ill.1")
-    assert run_alone("predict", "--model", "shared", "--task", "number", "--input", "in.txt").stdout == before
     card = " ".join((tmp_path / "shared/README.md").read_text().split())
     assert "(all tasks share the projections), a pooler and a head" in card
-    addition = ("finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "shared", *ADAPTER)
-    assert "--share-projections is for tasks trained together" in last_line(
-        run_alone(*addition, "--share-projections", code=2)
-    )
-    assert "--own-pooler is for tasks that classify texts" in last_line(run_alone(*addition, "--own-pooler", code=2))
+    of_questions = ("finetune", "--tasks", toml(tmp_path, "qa"), "-m", tmp_path / "adapted", "--own-pooler")
+    assert "--own-pooler is for tasks that classify texts" in last_line(run_alone(*of_questions, code=2))
 
 
 @pytest.mark.slow

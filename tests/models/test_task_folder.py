@@ -9,7 +9,6 @@ import pytest
 from greenadapt.checkpoints.source import find_model
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.stages.finetune.tasks import remove_task
 from greenadapt.tasks.qa import QuestionTask
 from tests.support.small_multitask import describe, fitted
 from tests.support.small_tasks import TinyModel
@@ -37,20 +36,6 @@ def test_one_of_several(folder: Path) -> None:
     for name in ("ner", "../tasks/qa", str(folder / "tasks" / "qa")):
         with pytest.raises(MissingError, match=r"has no task '.*': it has ill\.1, qa"):
             TaskFolder.open(str(folder), task=name)
-    remove_task(folder, "ill.1")
-    assert TaskFolder.open(str(folder)).name == "qa"
-
-
-def test_an_added_task_has_seeds_and_settings_of_its_own(folder: Path) -> None:
-    added = folder / "tasks" / "qa"
-    settings = json.loads((added / "task.json").read_text())
-    (added / "task.json").write_text(json.dumps({**settings, "added": True, "pool": "base"}))
-    (added / "scores.json").write_text('{"seeds": [{"seed": 1}, {"seed": 2}]}')
-    for seed in (None, 1, 2):
-        opened = TaskFolder.open(str(folder), seed, "qa")
-        assert (opened.weights, opened.settings["pool"]) == (folder, "base")
-    with pytest.raises(MissingError, match="has no seed 3: it has 1, 2"):
-        TaskFolder.open(str(folder), 3, "qa")
 
 
 def test_questions(folder: Path, tiny_model: TinyModel) -> None:

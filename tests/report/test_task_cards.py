@@ -69,8 +69,7 @@ def test_the_card_of_many_tasks() -> None:
         "| mnli mm, accuracy | 83.00 | 0.00 |",
         "| average | 60.00 | 1.00 |",
         "predict --model FOLDER --task mnli --input pairs.jsonl",
-        "finetune --tasks tasks.toml --add-to FOLDER",
-        "tasks FOLDER --remove mnli",
+        "greenadapt tasks FOLDER",
         'from_pretrained(f"{FOLDER}/base_tokenizer")',
     ):
         assert part in text, part
@@ -88,14 +87,10 @@ def test_the_score_of_each_test_set_is_in_the_front_matter() -> None:
 
 
 @pytest.mark.parametrize("adapter", ["none", "lhuc", "bert-layer"])
-def test_the_card_of_an_added_task(adapter: str) -> None:
+def test_the_card_tells_the_adapter(adapter: str) -> None:
     config = {**CARD.config, **asdict(AdapterConfig(adapter=adapter, freeze_encoder=True))}  # type: ignore[arg-type]
-    config |= asdict(SamplingConfig(steps_per_epoch=99))
-    added = replace(CARD, added=True, tasks={"cola": CARD.tasks["cola"]}, entries=CARD.entries[1:], config=config)
-    text = added.text()
-    assert text.startswith("# cola, a task added to tiny-medicine\n")
-    assert ("nothing beside the head," in text) == (adapter == "none")
-    on_top = replace(added, config=config | {"adapter": "top-ffn-2", "top_layers": 3, "own_pooler": True})
+    assert ("nothing beside the head," in replace(CARD, config=config).text()) == (adapter == "none")
+    on_top = replace(CARD, config=config | {"adapter": "top-ffn-2", "top_layers": 3, "own_pooler": True})
     assert "hidden layers on top (3 layers), a pooler and a head," in on_top.text()
 
 
@@ -114,11 +109,11 @@ def test_score_tables() -> None:
 
 
 def test_the_table_of_a_folders_tasks() -> None:
-    listed = {"name": "a", "kind": "qa", "adapter": "pals", "is_added": True, "weights": 9216, "metric": "f1"}
+    listed = {"name": "a", "kind": "qa", "adapter": "pals", "weights": 9216, "metric": "f1"}
     scores = {"dev": {"dev": {"mean": 0.25}}, "test": {"m": {"mean": 0.5}, "mm": {"mean": None}}}
-    table = listed_table([{**listed, "scores": scores}, {**listed, "is_added": False, "scores": {}}])
+    table = listed_table([{**listed, "scores": scores}, {**listed, "scores": {}}])
     assert table.title == "2 tasks on one encoder"
-    assert table.rows[0] == ["a", "qa, added", "pals", "9,216", "f1", "m 50.00, mm "]
+    assert table.rows[0] == ["a", "qa", "pals", "9,216", "f1", "m 50.00, mm "]
     assert table.rows[1][-1] == ""
     assert listed_table([{**listed, "scores": {}}]).title == "1 task on one encoder"
 

@@ -182,7 +182,7 @@ def test_with_memory(tiny_model: TinyModel, tmp_path: Path, frozen: bool) -> Non
     model = adapted(tiny_model)
     general = Checkpoint.open(model.parent / "base")
     source = {name: np.array(general[name]) for name in general.names}
-    memory = GeneralModel(general, MemoryConfig("gated", frozen=frozen), "of-tests")
+    memory = GeneralModel(general, MemoryConfig("gated", frozen=frozen))
     pretraining = setup(model, tmp_path, general=memory)
     weights = trained_weights(pretraining, tmp_path / "run")
     plain = trained_weights(setup(model, tmp_path), tmp_path / "plain")

@@ -273,22 +273,6 @@ def test_a_frozen_encoder_is_written_as_it_was(model: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("is_whole", "folder"), [(True, "whole"), (False, "seed")])
-def test_an_added_task_writes_its_own_weights_alone(model: Path, tmp_path: Path, is_whole: bool, folder: str) -> None:
-    setup = make_setup(model, ("ill.1",), replace(PALS, freeze_encoder=True))
-    run = FinetuneRun(replace(setup, adds=True), 0, tmp_path / "seed")
-    run.train()
-    run.finish(tmp_path / "whole", is_first_seed=is_whole)
-    written = {
-        path.relative_to(tmp_path).as_posix() for path in (*(tmp_path / "whole").rglob("*"), *run.folder.glob("[!.]*"))
-    }
-    of_seed = {"seed/history.jsonl", "seed/scores.json", "seed/predictions-test.jsonl"}
-    assert written == of_seed | {f"{folder}/weights.safetensors"}
-    part = load_file(tmp_path / folder / "weights.safetensors")
-    assert changed(state_of(run.model.part("ill.1")), part) == []
-
-
-@pytest.mark.slow
 def test_a_further_seed_writes_what_sets_it_apart(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model)
     train_and_finish(FinetuneRun(setup, 0, tmp_path / "whole" / "seeds" / "0"), tmp_path / "whole")
@@ -309,7 +293,7 @@ def test_a_further_seed_writes_what_sets_it_apart(model: Path, tmp_path: Path) -
 @pytest.mark.parametrize("is_kept", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_general_models_memory_serves_all_tasks(model: Path, tmp_path: Path, is_kept: bool) -> None:
     """The gates learn from every task; with a frozen encoder they stay as they are."""
-    general = GeneralModel(Checkpoint.open(model.parent / "base"), MemoryConfig(strategy="gated"), "any")
+    general = GeneralModel(Checkpoint.open(model.parent / "base"), MemoryConfig(strategy="gated"))
     states = tmp_path / "kept" if is_kept else None
     setup = replace(make_setup(model), general=general, states=states)
     run = FinetuneRun(setup, 0, tmp_path / "seed")
@@ -331,7 +315,7 @@ def test_a_general_models_memory_serves_all_tasks(model: Path, tmp_path: Path, i
 
 @pytest.mark.slow
 def test_a_memory_begins_with_what_the_model_has_learnt(model: Path, tmp_path: Path) -> None:
-    general = GeneralModel(Checkpoint.open(model.parent / "base"), MemoryConfig(strategy="gated"), "any")
+    general = GeneralModel(Checkpoint.open(model.parent / "base"), MemoryConfig(strategy="gated"))
     setup = replace(make_setup(model), general=general)
     run = FinetuneRun(setup, 0, tmp_path / "seed")
     train_and_finish(run, tmp_path / "whole")

@@ -389,7 +389,7 @@ def open_tasks(folder: Path, names: Sequence[str], seed: int | None = None) -> I
     """Open the tasks ``names`` of a trained model; reads the weights of no other task.
 
     ``seed`` is a seed of the training, ``None`` the first. Raises ``MissingError`` for a task or seed that does not
-    exist, ``UsageError`` for tasks of several encoders, ``InputError`` for invalid files.
+    exist, ``InputError`` for invalid files.
     """
     weights, parts = weight_folders(folder, names, seed)
     opened = open_task_model(weights, has_head=False)

@@ -22,7 +22,7 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import PrefixedProgress, Silent
 from greenadapt.stages.finetune.on_cluster import train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest, has_added_words
-from greenadapt.stages.finetune.train import Finetuning, check_finetune, default_out, run_finetuning
+from greenadapt.stages.finetune.train import Finetuning, check_finetune, default_out, run_together
 from greenadapt.stages.plan import run_each
 from greenadapt.stages.session import EXPAND, FINETUNE, Session
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
@@ -66,16 +66,13 @@ def compare(session: Session, request: FinetuneRequest, models: Sequence[str] = 
         progress = PrefixedProgress(session.progress, name) if models else session.progress
         runs.append(check_finetune(replace(session, out=out, progress=progress), model_request))
     failures = train_on_cluster(session, runs, names if models else ())
-    results = run_each(partial(run_finetuning, run) for number, run in enumerate(runs) if number not in failures.runs)
+    results = run_each(partial(run_together, run) for number, run in enumerate(runs) if number not in failures.runs)
     failures.require_all()
     return Comparison(results, _rows(request, results) if models else [])
 
 
 def finetune(session: Session, request: FinetuneRequest) -> Result:
-    """Train, score and write a model for each seed; does nothing if up to date, resumes a killed run.
-
-    Raises ``ConflictError`` if the folder has added tasks, which training again would remove.
-    """
+    """Train, score and write a model for each seed; does nothing if up to date, resumes a killed run."""
     return compare(session, request).results[0]
 
 
@@ -271,7 +268,7 @@ class _Run:
 
                 import greenadapt.training.finetune  # noqa: F401
 
-                measured = self._predict(run_finetuning(self.finetuning), examples)
+                measured = self._predict(run_together(self.finetuning), examples)
                 measured.write(self.file)
             remove_if_own(self.file.parent / _RUNNING / self.file.stem)
             return measured

@@ -18,7 +18,6 @@ from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import (
     CHOSEN_FOR_ENTITIES,
     CHOSEN_FOR_TRAINING,
-    NOT_WITH_ADD_TO,
     PALS_PAPER,
     PALS_PAPER_SAMPLING,
     PAPER,
@@ -320,7 +319,7 @@ def _parameters(*configs: Any) -> tuple[str, ...]:
     return tuple(field.parameter for config in configs for field in option_fields(config).values())
 
 
-_OF_MANY_TASKS = ("add_to", *_parameters(AdapterConfig, SamplingConfig))
+_OF_MANY_TASKS = _parameters(AdapterConfig, SamplingConfig)
 """Arguments that only training on many tasks has."""
 _OF_ONE_TASK = (
     *("task", "train", "dev", "test", *_parameters(TaskConfig)),
@@ -346,7 +345,6 @@ class FinetuneArguments:
     save_logits: bool = False
     tasks: Path | None
     """The file of many tasks, instead of a single task."""
-    add_to: Path | None
     adapter: AdapterConfig
     sampling: SamplingConfig
     training: TrainConfig
@@ -369,11 +367,6 @@ class FinetuneArguments:
             self.task()
             return
         refuse(_OF_ONE_TASK, "is for one task, but the file of --tasks describes each task: leave it out")
-        if self.add_to is not None:
-            if not (self.corpus is None and self.model is None):
-                raise UsageError("--add-to trains on the encoder of its folder", "leave out --model and --corpus")
-            why = "does not go with --add-to, which trains each task alone and adds it to that folder: leave it out"
-            refuse(NOT_WITH_ADD_TO, why)
 
     def request(
         self,
@@ -391,8 +384,8 @@ class FinetuneArguments:
             "memory": self.memory,
             "memory_config": self.memory_config,
         }
+        start = adapted_model(session, self.corpus, self.model)
         if self.tasks is None:
-            start = adapted_model(session, self.corpus, self.model)
             chosen = set() if self.preset else CHOSEN_FOR_TRAINING | CHOSEN_FOR_ENTITIES.keys()
             common |= {
                 "automatic": chosen - {*self.explicit},
@@ -400,8 +393,6 @@ class FinetuneArguments:
                 "unlabelled": unlabelled,
             }
             return FinetuneRequest.of_one(start, train, dev, test, self.task(), **common)
-        is_added = self.add_to is not None
-        start = str(self.add_to) if is_added else adapted_model(session, self.corpus, self.model)
         sampling = self._with_preset(self.sampling, PALS_PAPER_SAMPLING)
         tasks = read_tasks_file(self.tasks, is_paper=self.preset is not None)
         return FinetuneRequest(start, tasks, self.adapter, sampling, **common)

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from greenadapt.checkpoints.layout import (
     MULTITASK_FILE,
@@ -18,16 +18,15 @@ from greenadapt.checkpoints.layout import (
     is_multitask,
     n_weights,
     read_described,
-    task_names,
+    require_task,
 )
 from greenadapt.checkpoints.provenance import adapted_input, model_facts
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import CHOSEN_FOR_TRAINING, RunConfig, TrainConfig
 from greenadapt.corpus.opening import require_source, source_input
-from greenadapt.errors import ConflictError, InputError
+from greenadapt.errors import InputError
 from greenadapt.models.adapters.shape import AdapterShape, layer_parts
-from greenadapt.models.task_folder import end_removals, read_task, scores_folder
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import (
     FinetuneRequest,
@@ -42,9 +41,9 @@ from greenadapt.stages.finetune.request import (
     task_key,
 )
 from greenadapt.stages.session import FINETUNE, Session, card_origin, data_name, join_names
-from greenadapt.storage.files import Json, plain, write_json
+from greenadapt.storage.files import Json, write_json
 from greenadapt.storage.jobs import Job, Outcome, Place
-from greenadapt.storage.results import Manifest, Result
+from greenadapt.storage.results import Result
 from greenadapt.tasks.base import TaskData, make_task
 from greenadapt.tasks.metrics import metric_of, over_seeds
 from greenadapt.tasks.tasks_file import TaskEntry
@@ -126,18 +125,6 @@ def run_together(stage: DistributedStage) -> Result:
     return result
 
 
-def run_finetuning(run: "Finetuning") -> Result:
-    """Fine-tune on this machine, as ``check_finetune`` prepared it."""
-    result = run_together(run)
-    if launched_processes()[0] == 0 and not run.request.is_plain:
-        names = task_names(result.folder)
-        if removed := [entry.name for entry in run.request.tasks if entry.name not in names]:
-            run.session.progress.warn(
-                f"{run.place.path} had {', '.join(removed)}, too, until removed: train it again with --force"
-            )
-    return result
-
-
 def check_finetune(session: Session, request: FinetuneRequest) -> "Finetuning":
     """Prepare a run; raises errors about models, files or the folder before any work."""
     start = Start.of(request.model, request.memory, request.memory_config)
@@ -176,15 +163,12 @@ def default_out(request: FinetuneRequest, start: PretrainedModel) -> Path:
 
 
 def read_scores(folder: Path, task: str | None = None) -> Json:
-    """``scores.json`` of the model in ``folder``, without tasks that were removed; or the scores of one of its tasks,
-    which may be an added one.
-    """
-    if not is_multitask(folder):
-        return read_described(folder / SCORES)
-    if task is not None:
-        return only_tasks(read_described(scores_folder(folder, task) / SCORES), [task])
-    names = [name for name in task_names(folder) if not read_task(folder, name).is_added]
-    return only_tasks(read_described(folder / SCORES), names)
+    """``scores.json`` of the model in ``folder``, or the scores of one of its tasks."""
+    scores = read_described(folder / SCORES)
+    if task is None or not is_multitask(folder):
+        return scores
+    require_task(folder, task)
+    return only_tasks(scores, [task])
 
 
 @dataclass(frozen=True)
@@ -196,12 +180,9 @@ class Finetuning:
     request: FinetuneRequest
     start: Start
 
-    adds: ClassVar[bool] = False
-    """Whether a task is added to a folder whose encoder does not change."""
-
     def config(self) -> Json:
         """The settings that determine the result, without the content of files."""
-        memory = None if self.adds else self.start.memory
+        memory = self.start.memory
         return self.request.config() | ({} if memory is None else {"memory": asdict(memory.config)})
 
     def machine(self) -> "Machine":
@@ -209,7 +190,7 @@ class Finetuning:
         return start_machine(self.session, self.request.training, self.request.run, self.config())
 
     def job(self, build: Build) -> Job:
-        """The job of ``build``; raises ``ConflictError`` if it would replace added tasks."""
+        """The job of ``build``."""
         advice = {}
         if self.request.test is not None:
             evaluate = ["greenadapt", "evaluate", "--model", str(self.session.out), "--test", self.request.test]
@@ -223,9 +204,7 @@ class Finetuning:
             card=self.card,
             replaced_only_by_force=True,
             advice=advice,
-            lies_in_input_folder=self.adds,
         )
-        self.check(job)
         if self.session.plan is not None and self.request.adapter is not None:
             from greenadapt.models.adapters.kinds import count_adapters, shaped_encoder
 
@@ -237,7 +216,7 @@ class Finetuning:
 
     def inputs(self) -> dict[str, Json]:
         """The files and models that determine the result, for a manifest."""
-        inputs = {"model": self.model_input()}
+        inputs = {"model": adapted_input(self.start.model)}
         if self.start.memory is not None:
             inputs["memory"] = self.start.memory.as_input()
         return inputs | {name: source_input(source) for name, source in self.request.sources().items()}
@@ -296,25 +275,6 @@ class Finetuning:
         """The name of the main score, and its values on the test and the development set in a seed's ``scores``."""
         return "average", scores["average"]
 
-    def model_input(self) -> Json:
-        """The manifest's entry for the model that training starts from."""
-        return adapted_input(self.start.model)
-
-    def check(self, job: Job) -> None:
-        """Raise ``ConflictError`` if ``job`` would replace added tasks."""
-        current = self.place.current()
-        if current is None or not is_multitask(current.folder):
-            return
-        if self.session.plan is None:
-            end_removals(current.folder)
-        added = [name for name in task_names(current.folder) if read_task(current.folder, name).is_added]
-        if added and (self.session.force or is_other(current, job)):
-            raise ConflictError(
-                f"{self.place.path} has tasks that were added to it ({', '.join(added)}) and would go if it was "
-                "trained again",
-                "give another --out, or remove them first with greenadapt tasks FOLDER --remove NAME",
-            )
-
     def prediction_settings(self, setup: "FinetuneSetup", work: Path) -> Json:
         """The settings with which the trained model in ``work`` predicts."""
         first, training = setup.tasks[0], self.request.training
@@ -326,7 +286,7 @@ class Finetuning:
         if not first.name:  # each named task has its own
             settings["max_length"] = first.encoder.max_length
         settings["added_words"] = len(first.encoder.tokenizer.added)
-        if self.start.memory is not None and not self.adds:
+        if self.start.memory is not None:
             settings["memory"] = self.start.memory.as_settings()
         return settings
 
@@ -345,10 +305,9 @@ class Finetuning:
         from greenadapt.report.cards import MultitaskCard
 
         request, start = self.request, self.start
-        folders = {entry.name: work if self.adds else work / TASKS / entry.name for entry in request.tasks}
+        folders = {entry.name: work / TASKS / entry.name for entry in request.tasks}
         return MultitaskCard(
-            added=self.adds,
-            model=start.model.folder.name if self.adds else start.model.name,
+            model=start.model.name,
             **card_origin(self.session, start.model),
             tasks={name: read_described(folder / TASK_FILE) for name, folder in folders.items()},
             weights={name: n_weights(folder) for name, folder in folders.items()},
@@ -386,7 +345,6 @@ class Finetuning:
             progress=session.progress,
             sampling=request.sampling,
             save_logits=request.save_logits,
-            adds=self.adds,
             unlabelled=unlabelled,
             general=None if start.memory is None else start.memory.open(),
         )
@@ -412,9 +370,6 @@ class SingleTaskFinetuning(Finetuning):
         main = make_task(self.request.tasks[0].config).main
         return main, {kind: metric_of(scores[kind], main) for kind in ("test", "dev") if kind in scores}
 
-    def check(self, job: Job) -> None:
-        """No task can be added to its folder."""
-
     def describe(self, setup: "FinetuneSetup", work: Path) -> None:
         [data] = setup.tasks
         copy_tokenizers(self.start.model.folder, work)
@@ -436,11 +391,6 @@ class SingleTaskFinetuning(Finetuning):
             is_expanded=has_added_words(work),
             cost=cost,
         ).text()
-
-
-def is_other(current: Result, job: Job) -> bool:
-    """Whether ``job`` would make a different result than the current one."""
-    return current.manifest.key != Manifest(job.stage, plain(job.config), job.inputs).key
 
 
 def is_finished(work: Path, seed: int) -> bool:

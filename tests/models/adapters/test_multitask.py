@@ -16,7 +16,7 @@ from greenadapt.checkpoints.layout import task_names
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, AdapterName, MemoryConfig
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.models.adapters.multitask import MultitaskModel, head_spec, open_multitask, open_tasks, write_part
+from greenadapt.models.adapters.multitask import MultitaskModel, head_spec, open_multitask, open_tasks
 from greenadapt.models.memory.fusion import attach_memory
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import trained_table
@@ -381,31 +381,6 @@ def test_names_are_no_paths(written: Written) -> None:
         (folder / "multitask.json").write_text(json.dumps({"tasks": broken}))
         with pytest.raises(InputError, match=r"multitask\.json: tasks"):
             task_names(folder)
-
-
-def test_an_added_task_reads_by_the_first_seeds_encoder(written: Written, tmp_path: Path) -> None:
-    task = {"new": fitted(tmp_path, "ill.1")}
-    folder = written.folder / "tasks" / "new"
-    describe(written.folder, {**written.tasks, **task}, (3, 7))
-    settings = json.loads((folder / "task.json").read_text())
-    (folder / "task.json").write_text(json.dumps({**settings, "added": True}))
-    (folder / "scores.json").write_text('{"seeds": [{"seed": 3}, {"seed": 5}]}')
-    encoder = Checkpoint.open(written.folder)
-    parts = {seed: moved_model(encoder, task, written.rows, seed) for seed in (3, 5)}
-    write_part(parts[3], "new", folder)
-    write_part(parts[5], "new", folder / "seeds" / "5")
-    ids, mask = written.inputs()
-    held = torch.from_numpy(written.rows.compact(ids.numpy()))
-    for seed, part in parts.items():
-        written.models[3].parts.update({"task_new": part.part("new")})  # beside the encoder as it was trained
-        assert equal(written.opened(("new",), "new", seed), outputs(written.models[3], held, mask, "new"))
-    opened = open_tasks(written.folder, ["ner", "new"]).model
-    assert opened.tasks == ("ner", "new")
-    with pytest.raises(MissingError, match="new has no seed 7: it has 3, 5"):
-        open_tasks(written.folder, ["new"], 7)
-    (folder / "scores.json").write_text('{"seeds": [{"seed": 3}, {"seed": 7}]}')
-    with pytest.raises(UsageError, match=r"ner and new of .*many have different encoders under seed 7"):
-        open_tasks(written.folder, ["ner", "new"], 7)
 
 
 def test_settings_that_are_broken(written: Written) -> None:

@@ -21,7 +21,7 @@ from greenadapt.errors import ConflictError, InputError, MissingError, UsageErro
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.stages.finetune.compare import compare, cross_validate, finetune, statistics_of
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import Finetuning, read_scores, run_finetuning
+from greenadapt.stages.finetune.train import Finetuning, read_scores, run_together
 from greenadapt.stages.report import task_groups
 from greenadapt.stages.session import EXPAND
 from greenadapt.storage.files import Json, beside, write_json
@@ -255,10 +255,10 @@ def test_finished_folds_are_kept(ours: Path, tmp_path: Path, monkeypatch: pytest
     def stop(run: Finetuning) -> Any:
         trained.append(run)
         progress = Signalling(signal.SIGINT, 3) if len(trained) == 3 else Notes()
-        return run_finetuning(replace(run, session=replace(run.session, progress=progress)))
+        return run_together(replace(run, session=replace(run.session, progress=progress)))
 
     with monkeypatch.context() as patch:
-        patch.setattr("greenadapt.stages.finetune.compare.run_finetuning", stop)
+        patch.setattr("greenadapt.stages.finetune.compare.run_together", stop)
         with pytest.raises(KeyboardInterrupt):
             _validate(tmp_path, request)
     times = {file: file.stat().st_mtime_ns for file in (tmp_path / "work").glob("*.safetensors")}
@@ -319,7 +319,7 @@ def stop(run):
     slow = {{"torch", "transformers.modeling_utils", "greenadapt.training.finetune"}}
     sys.exit(", ".join(slow - set(sys.modules)) or 0)
 
-compare.run_finetuning = stop
+compare.run_together = stop
 request = FinetuneRequest.of_one({str(ours)!r}, ({str(train)!r},), task=TaskConfig())
 compare.cross_validate(Session(Workspace(Path("ws")), Silent()), request, None, AssessConfig(folds=2))
 sys.exit("nothing was trained")

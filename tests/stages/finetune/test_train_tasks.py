@@ -13,11 +13,11 @@ from greenadapt.config import MemoryConfig
 from greenadapt.errors import ConflictError
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.finetune.compare import finetune
-from greenadapt.stages.finetune.tasks import add_tasks, list_tasks, remove_task
+from greenadapt.stages.finetune.tasks import list_tasks
 from greenadapt.stages.finetune.train import read_scores
 from greenadapt.storage.results import verified
 from tests.support.processes import digests
-from tests.support.small_multitask import CONFIGS, files_of, request, said, same, task_file
+from tests.support.small_multitask import CONFIGS, request, said, same, task_file
 from tests.support.small_tasks import TinyModel, adapted, expand, facts_file, lines, ner_request, read_json, session
 
 Json = dict[str, Any]
@@ -69,23 +69,6 @@ def _check_scores(two_tasks: Path, scores: Json) -> None:
 
 
 @pytest.mark.slow
-def test_training_anew_takes_no_added_task_away(two_tasks: Path, tmp_path: Path) -> None:
-    in_folder = session(tmp_path, "many")
-    add_tasks(in_folder, two_tasks, request(tmp_path, two_tasks, ("number",)))
-    before, trained_together = files_of(two_tasks), request(tmp_path, two_tasks.parent / "adapted")
-    with pytest.raises(ConflictError, match=r"has tasks that were added to it \(number\)"):
-        finetune(replace(in_folder, force=True), trained_together)
-    task_file(tmp_path, "ner", "train").write_text("virus\tB-Disease\n\nthe\tO\n")
-    with pytest.raises(ConflictError, match=r"added to it \(number\).*: give another --out, or remove them"):
-        finetune(in_folder, trained_together)
-    assert files_of(two_tasks) == before
-    remove_task(two_tasks, "number")
-    with pytest.raises(ConflictError, match="is finished, but ner: train 1 changed since: train it again with --force"):
-        finetune(in_folder, trained_together)
-    assert finetune(replace(in_folder, force=True), trained_together).fresh
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_memory_goes_along(frozen: bool, tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
@@ -95,14 +78,8 @@ def test_a_memory_goes_along(frozen: bool, tiny_model: TinyModel, tmp_path: Path
     folder = finetune(in_folder, request(tmp_path, model, **options)).folder
     memory = read_json(folder / "multitask.json")["memory"]
     assert (memory["strategy"], memory["frozen"]) == ("single", frozen)
-    before = files_of(folder)
     for name in ("ner", "ill.1"):
         assert same(folder, name, None, folder / "seeds" / "0" / "tasks" / name / "predictions-test.jsonl")
-    add_tasks(in_folder, folder, request(tmp_path, folder, ("number",)))
-    after = files_of(folder)
-    assert {name: after[name] for name in before} == before
-    assert not any("memory" in name for name in set(after) - set(before))
-    assert same(folder, "number", None, folder / "tasks" / "number" / "seeds" / "0" / "predictions-test.jsonl")
 
 
 @pytest.mark.slow
