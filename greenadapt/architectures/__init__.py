@@ -7,9 +7,8 @@ from typing import Any
 
 from greenadapt.architectures.base import Architecture
 from greenadapt.architectures.encoders import ENCODERS
-from greenadapt.architectures.generative import GENERATIVE
 
-ARCHITECTURES: Mapping[str, Architecture] = {kind.model_type: kind for kind in (*ENCODERS, *GENERATIVE)}
+ARCHITECTURES: Mapping[str, Architecture] = {kind.model_type: kind for kind in ENCODERS}
 """``model_type`` → architecture."""
 
 

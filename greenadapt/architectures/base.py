@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-CAUSAL, SEQ2SEQ = "CausalLM", "Seq2SeqLM"
-"""Heads of generative models: decoders, and encoders with a decoder."""
 WORD_EMBEDDINGS = "embeddings.word_embeddings.weight"
 _FIRST_DENSE = "encoder.layer.0.intermediate.dense.weight"
 
@@ -78,8 +76,6 @@ class Architecture:
     """The modules between which adapters act, or the reason why adapters are not supported."""
     embedding: str = WORD_EMBEDDINGS
     """Weight of the input embedding, (n_rows, dim), with or without ``prefix``."""
-    embedding_again: tuple[str, ...] = ()
-    """Names of copies of the embedding in files, which transformers ignores."""
     layers: str = "encoder.layer"
     """Module of the layers, after ``prefix``."""
     published_layers: str | None = None
@@ -98,11 +94,6 @@ class Architecture:
     """Tokenizer class in transformers, to create a tokenizer without ``tokenizer.json``; ``None`` if not supported."""
     counts_from_padding: bool = False
     """Whether positions start after the id of padding, as in RoBERTa."""
-
-    @property
-    def is_generative(self) -> bool:
-        """Whether it is a generative language model, to which words can be added but nothing else."""
-        return not {CAUSAL, SEQ2SEQ}.isdisjoint(self.heads)
 
 
 def bert_sizes(width: str = "hidden_size") -> tuple[Size, ...]:

@@ -141,13 +141,13 @@ def model_facts(model: PretrainedModel) -> Json:
     return {"name": model.name, "source": model.source}
 
 
-def check_model(model: PretrainedModel, *, whole: bool = False, generative: bool = False) -> Checkpoint:
+def check_model(model: PretrainedModel, *, whole: bool = False) -> Checkpoint:
     """Open a model's weights, and check them before they are used.
 
     Raises ``InputError`` or ``MissingError`` for broken files, for NaN or infinity in the embedding (in any weight if
-    ``whole``, for models that are copied or trained), and for a generative language model unless ``generative``.
+    ``whole``, for models that are copied or trained).
     """
-    checkpoint = Checkpoint.open(model.folder, generative=generative)
+    checkpoint = Checkpoint.open(model.folder)
     checkpoint.require_finite(None if whole else [checkpoint.embedding_name])
     return checkpoint
 
@@ -156,7 +156,7 @@ def model_input(model: PretrainedModel) -> Json:
     """The manifest entry of a model: a hash of its relevant files, and the commit of a model from the hub."""
     names = ("config.json", *FILES_OF_SETTINGS)
     present = [model.folder / name for name in names if (model.folder / name).is_file()]
-    weights = Checkpoint.open(model.folder, generative=True).files
+    weights = Checkpoint.open(model.folder).files
     files = {*present, *tokenizer_files(model.folder), *weights}
     entry = {"sha256": hash_json({path.name: hash_file(path) for path in files}), "source": model.source}
     if model.folder.parent.name == "snapshots" and _COMMIT.fullmatch(model.folder.name):  # in the hub's cache
@@ -177,7 +177,7 @@ def note_lowercasing(model: PretrainedModel, progress: Progress) -> None:
 def note_code(model: PretrainedModel, progress: Progress) -> None:
     """Report the files of ``model`` that name code (``auto_map``), which is not copied."""
     names_code = {
-        "config.json": Checkpoint.open(model.folder, generative=True).names_code,
+        "config.json": Checkpoint.open(model.folder).names_code,
         "tokenizer_config.json": "auto_map" in read_settings(model.folder),
     }
     if files := [name for name, has_code in names_code.items() if has_code]:

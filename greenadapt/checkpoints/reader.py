@@ -11,7 +11,7 @@ import numpy as np
 from greenadapt.architectures import ARCHITECTURES, stated_type
 from greenadapt.checkpoints.layout import COMPILED_FILE, EMBEDDING_FILE
 from greenadapt.errors import InputError, MissingError, require
-from greenadapt.storage.arrays import CODES, Array, ArrayFile, row_blocks, same_arrays
+from greenadapt.storage.arrays import CODES, Array, ArrayFile, row_blocks
 from greenadapt.storage.files import Json, read_object
 
 StoredWeights = ArrayFile | dict[str, Array]
@@ -39,17 +39,16 @@ class Checkpoint:
     says whether it had an ``auto_map``. ``model_type`` is inferred if it is missing, as before transformers 2.3.
     ``checkpoint[name]`` is a read-only, memory-mapped array; names are those of current transformers. Reads
     safetensors, and ``pytorch_model.bin`` through torch's weights-only loader; both may be sharded. Raises
-    ``InputError`` for a model type that is not in ``ARCHITECTURES``, for a generative language model unless
-    ``generative``, for damaged files, and for a configuration that does not match the sizes of the weights;
-    ``MissingError`` if there are no weights.
+    ``InputError`` for a model type that is not in ``ARCHITECTURES``, for damaged files, and for a configuration that
+    does not match the sizes of the weights; ``MissingError`` if there are no weights.
     """
 
     @classmethod
-    def open(cls, folder: Path, *, generative: bool = False) -> "Checkpoint":
+    def open(cls, folder: Path) -> "Checkpoint":
         """Read the configuration and the names of the weights in ``folder``."""
-        return cls(folder, generative=generative)
+        return cls(folder)
 
-    def __init__(self, folder: Path, *, generative: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config = read_object(folder / "config.json", "model folder", "download the model again")
         self.names_code = "auto_map" in self.config
@@ -69,19 +68,10 @@ class Checkpoint:
                 f"supported are {', '.join(ARCHITECTURES)}",
             )
         self.architecture = architecture = ARCHITECTURES[model_type]
-        if architecture.is_generative and not generative:
-            raise InputError(
-                f"{folder} is a generative language model ({model_type}), to which words can only be added",
-                "that is done by w2v, align, expand and adapt; give an encoder here",
-            )
         self.is_compiled = (folder / COMPILED_FILE).is_file()
         """Whether all weights except the embedding are in a compiled graph."""
         weights = _open_weights(folder)
-        self._weights = {
-            _current_name(name): (file, name)
-            for name, file in weights.items()
-            if name not in architecture.embedding_again
-        }
+        self._weights = {_current_name(name): (file, name) for name, file in weights.items()}
         names = (architecture.prefix + architecture.embedding, architecture.embedding)
         present = [name for name in names if name in self._weights]
         if not present:
@@ -123,13 +113,6 @@ class Checkpoint:
     def embedding(self) -> Array:
         """The input embedding, (n_rows, dim), memory-mapped, in the checkpoint's element type."""
         return self[self.embedding_name]
-
-    def untied_output(self) -> Array | None:
-        """The output rows, (n_rows, dim), of a generative language model whose output is not tied to the embedding."""
-        if not self.architecture.is_generative or self.decoder_name is None or self.config.get("tie_word_embeddings"):
-            return None
-        output = self[self.decoder_name]
-        return None if same_arrays(output, self.embedding()) else output
 
     def first_new_id(self, n_tokens: int) -> int:
         """Id of the first new row: the number of rows, which may exceed the tokenizer's ``n_tokens``.
@@ -188,9 +171,8 @@ class Checkpoint:
         numbers = {number for _, number, _ in layer_weights}
         if setting not in (None, len(numbers)):
             raise self._mismatch_error(f"{kind.n_layers} is {setting!r}", f"the weights have {len(numbers)}")
-        if not kind.is_generative:
-            self._require_settings()
-            self._require_like_first(layer_weights)
+        self._require_settings()
+        self._require_like_first(layer_weights)
         self._check_heads()
 
     def _require_settings(self) -> None:

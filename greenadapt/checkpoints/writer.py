@@ -17,8 +17,7 @@ from greenadapt.storage.arrays import DTYPES, Array, Streamed, row_blocks, same_
 
 _FLOATS = {dtype.name: dtype for dtype in map(DTYPES.__getitem__, ("F64", "F32", "F16", "BF16"))}
 _SIDE_FILES = (
-    "generation_config.json", MODULES_FILE, "config_sentence_transformers.json", "sentence_*_config.json",
-    "chat_template.jinja",
+    MODULES_FILE, "config_sentence_transformers.json", "sentence_*_config.json",
 )  # fmt: skip
 _MODULE_FILES = ("*.json", "*.safetensors", "*.txt")
 _METADATA = {"format": "pt"}  # transformers refuses a file without it
@@ -33,13 +32,12 @@ def write_expanded(
     *,
     dtype: DType | None = None,
     replaced: Mapping[int, Array] | None = None,
-    output_rows: Tensor | None = None,
 ) -> None:
     """Write ``config.json`` and the weights of ``checkpoint``, with ``new_rows`` (n, dim) appended to the embedding.
 
     Existing rows do not change, except ``replaced`` (id → (dim,)). Floating-point weights are converted to ``dtype``,
     if set. The output of a language model grows, too, without changing the logits of existing ids: a weight tied to the
-    embedding gets the same rows, another weight ``output_rows`` (n, dim), by default zeros; the bias gets the smallest
+    embedding gets the same rows, another weight zeros; the bias gets the smallest
     existing bias, so that no new word is favoured. ``new_rows`` may be read twice.
     Raises ``InputError`` if the rows have the wrong width, or a value is too large for ``dtype``.
     """
@@ -48,7 +46,7 @@ def write_expanded(
             f"new rows have {new_rows.shape[1]} dimensions, the embedding of {checkpoint.folder} has {checkpoint.dim}",
             "align the vectors with this model",
         )
-    tensors = _grow(checkpoint, new_rows, output_rows, replaced or {}, dtype)
+    tensors = _grow(checkpoint, new_rows, replaced or {}, dtype)
     folder.mkdir(parents=True, exist_ok=True)
     write_weights(folder, tensors)
     config = {**checkpoint.config, "vocab_size": checkpoint.n_rows + new_rows.shape[0]}
@@ -58,7 +56,7 @@ def write_expanded(
 
 
 def copy_side_files(source: Path, folder: Path) -> None:
-    """Copy the generation settings, and the settings and modules of sentence-transformers.
+    """Copy the settings and modules of sentence-transformers.
 
     Module folders hold pooling, normalisation and dense layers, whose weights are converted to safetensors. Copies no
     tokenizer, code or pickle.
@@ -79,7 +77,6 @@ def copy_side_files(source: Path, folder: Path) -> None:
 def _grow(
     checkpoint: Checkpoint,
     new_rows: Tensor,
-    output_rows: Tensor | None,
     replaced: Mapping[int, Array],
     dtype: DType | None,
 ) -> dict[str, Tensor]:
@@ -93,8 +90,7 @@ def _grow(
         if same_arrays(decoder, embedding):
             changes[checkpoint.decoder_name] = new_rows, replaced
         else:
-            zeros = _constant(0, (n_new, decoder.shape[1]), decoder)
-            changes[checkpoint.decoder_name] = zeros if output_rows is None else output_rows, {}
+            changes[checkpoint.decoder_name] = _constant(0, (n_new, decoder.shape[1]), decoder), {}
     for name in checkpoint.bias_names:
         bias = checkpoint[name]
         changes[name] = _constant(bias.min(), (n_new,), bias), {}

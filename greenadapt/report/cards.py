@@ -122,10 +122,6 @@ class AdaptedCard(Card):
     """The recipe of the new rows, and figures of recipes on held-out words."""
     imported: bool = False
     """Whether the vectors were made elsewhere."""
-    head: str = ""
-    """The head of a generative language model, such as ``CausalLM``; empty for other models."""
-    has_output: bool = False
-    """Whether it is a generative language model with output rows of its own."""
 
     kind: ClassVar[str] = "adapted"
 

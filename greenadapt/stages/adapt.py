@@ -35,7 +35,7 @@ def adapt(session: Session, corpus: str | None, model: str | None, request: Adap
     chosen = choose_model(session, recipe.name, model)
     inner = replace(session, out=None)
     with session.locked(recipe.name, chosen.name):
-        dim = check_model(chosen, whole=True, generative=True).dim
+        dim = check_model(chosen, whole=True).dim
         opened = OpenedBase(chosen)
         opened.checkpoint.first_new_id(opened.vocabulary.size)  # refuses ids without rows, before hours of work
         training = check_w2v(inner, recipe.name, chosen, dim, request.w2v, request.named)

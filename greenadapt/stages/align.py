@@ -54,7 +54,7 @@ def align(
         chosen = find_model(model)
         source = _open_vectors(session, vectors, corpus)
     name = source.facts["corpus"]
-    check_model(chosen, generative=True)
+    check_model(chosen)
     check_align(session, name, chosen, config)
     with session.locked(None if session.out else name, chosen.name):
         return run_align(session, name, OpenedBase(chosen), source, config)

@@ -8,7 +8,6 @@ from pathlib import Path
 from greenadapt import __version__
 from greenadapt.checkpoints.layout import FACTS_FILE
 from greenadapt.checkpoints.provenance import check_model, copy_task, note_code, reads_sentences, task_input
-from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files, write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig
@@ -49,7 +48,7 @@ def expand(
     chosen = model_of(aligned, model)
     name = aligned.manifest.facts["corpus"]
     config = check_expand(session, name, chosen, config, named)
-    check_model(chosen, whole=True, generative=True)
+    check_model(chosen, whole=True)
     with session.locked(None if session.out else name, chosen.name):
         return run_expand(session, name, OpenedBase(chosen), aligned, fitted_vectors(aligned), config)
 
@@ -147,18 +146,13 @@ def _inputs(base: OpenedBase, aligned: Result, config: ExpandConfig) -> dict[str
 
 
 def _warn_about_recipe(expansion: Expansion, progress: Progress) -> None:
-    """Warn if the rows are not by the recipe that was asked for, or if it does not suit the model."""
+    """Warn if the rows are not by the recipe that was asked for."""
     recipe = expansion.recipe
     if recipe.name != expansion.config.rows and expansion.config.rows == "form":
         n_known = len(expansion.overlap_with_pieces.rows)
         progress.warn(
             f"rows from form need {MIN_OVERLAP} known words that can be spelled in pieces, and the text has "
             f"{n_known}: the new rows are the mean of the words' pieces; use more text"
-        )
-    if expansion.checkpoint.architecture.is_generative and recipe.needs_map:
-        progress.warn(
-            f"rows by --rows {recipe.name} can spoil all predictions of a generative language model; "
-            "use --rows form or --rows pieces"
         )
 
 
@@ -176,14 +170,11 @@ def write_adapted(expansion: Expansion, work: Path) -> ExportReport:
     replaced = None
     if config.replace_all:
         replaced = replacements(expansion.vectors, vocabulary.whole_words, expansion.alignment)
-    output = None if expansion.output is None else expansion.rows(expansion.output.recipe)
-    rows = expansion.rows(expansion.recipe)
-    write_expanded(checkpoint, rows, work, dtype=config.dtype, replaced=replaced, output_rows=output)
+    write_expanded(checkpoint, expansion.rows(), work, dtype=config.dtype, replaced=replaced)
     copy_side_files(folder, work)
     copy_task(folder, work)
     AddedWords.build(entries, vocabulary, first_id, config.oov).write(work / WORDS_FILE)
-    is_generative = checkpoint.architecture.is_generative
-    return export_tokenizers(vocabulary, folder, work, entries, first_id, config.oov, is_generative=is_generative)
+    return export_tokenizers(vocabulary, folder, work, entries, first_id, config.oov)
 
 
 def _folders_behind(aligned: Result) -> list[Path]:
@@ -214,7 +205,6 @@ def _pieces_per_word(aligned: Result, adapted: Path) -> dict[str, float] | None:
 
 def _card(session: Session, aligned: Result, config: ExpandConfig, work: Path, outcome: Outcome, cost: Json) -> str:
     facts = outcome.facts
-    checkpoint = Checkpoint.open(work, generative=True)
     model, manifests = short(facts["model"]["source"]), [read_manifest(folder) for folder in _folders_behind(aligned)]
     card = AdaptedCard(
         model=Path(model).name if Path(facts["model"]["source"]).is_absolute() else model,
@@ -226,8 +216,6 @@ def _card(session: Session, aligned: Result, config: ExpandConfig, work: Path, o
         counts=outcome.counts,
         rows=facts["rows"],
         imported=fitted_vectors(aligned).imported,
-        head=checkpoint.architecture.heads[0] if checkpoint.architecture.is_generative else "",
-        has_output=checkpoint.untied_output() is not None,
         reads_sentences=reads_sentences(work),
         cost=total([*(manifest.cost for manifest in manifests), cost]).as_dict(),
     )

@@ -54,7 +54,7 @@ class IndexRequest:
         if self.model is None:
             return facts
         model = find_model(self.model)
-        Checkpoint.open(model.folder)  # refuses a generative language model
+        Checkpoint.open(model.folder)
         return replace(facts, model=IndexModel(model.source, adapted_input(model)["sha256"]))
 
 

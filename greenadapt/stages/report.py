@@ -116,7 +116,7 @@ class Adapted:
     @cached_property
     def embedding(self) -> Array:
         """The model's rows, (n_rows, dim), memory-mapped."""
-        return Checkpoint.open(self.result.folder, generative=True).embedding()
+        return Checkpoint.open(self.result.folder).embedding()
 
     @cached_property
     def base_ids(self) -> Array:

@@ -246,7 +246,7 @@ class OpenedBase:
     @cached_property
     def checkpoint(self) -> Checkpoint:
         """Its weights."""
-        return Checkpoint.open(self.model.folder, generative=True)
+        return Checkpoint.open(self.model.folder)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -33,7 +33,7 @@ def w2v(
     recipe = choose_corpus(session, corpus, text)
     chosen = choose_model(session, recipe.name, model)
     with session.locked(recipe.name, chosen.name):
-        training = check_w2v(session, recipe.name, chosen, check_model(chosen, generative=True).dim, config, named)
+        training = check_w2v(session, recipe.name, chosen, check_model(chosen).dim, config, named)
         prepared = run_prepare(replace(session, out=None), recipe, chosen, text)
         return run_w2v(session, chosen, prepared, training)
 

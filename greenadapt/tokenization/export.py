@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from greenadapt.config import OovRule
 from greenadapt.errors import InputError
-from greenadapt.storage.files import Json, read_object
+from greenadapt.storage.files import Json
 from greenadapt.tokenization.added_words import WORDS_FILE, NewEntries
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 from greenadapt.tokenization.files import (
@@ -22,7 +22,6 @@ from greenadapt.tokenization.files import (
     SETTINGS_FILE,
     TOKENIZER_FILE,
     VocabularyFolder,
-    end_names,
     read_existing,
     read_settings,
     special_names,
@@ -133,22 +132,14 @@ def copy_tokenizers(source: Path, folder: Path) -> None:
         copy_tokenizers(source / BASE_FOLDER, folder / BASE_FOLDER)
 
 
-def export_tokenizers(  # noqa: PLR0913
-    vocabulary: BaseVocabulary,
-    source: Path,
-    folder: Path,
-    entries: NewEntries,
-    first_id: int,
-    oov: OovRule,
-    *,
-    is_generative: bool = False,
+def export_tokenizers(
+    vocabulary: BaseVocabulary, source: Path, folder: Path, entries: NewEntries, first_id: int, oov: OovRule
 ) -> ExportReport:
     """Write the expanded tokenizer of ``source`` into ``folder``, and the base tokenizer into ``base_tokenizer/``.
 
     Files are copied byte for byte, except that both ``tokenizer.json`` are without truncation and padding, so that
     transformers encodes whole texts. The expanded tokenizer has no ``vocab.txt``, from which transformers would rebuild
-    it. New entry ``i`` has id ``first_id + i``. ``is_generative``: the model is a generative language model, without
-    special tokens around a text.
+    it. New entry ``i`` has id ``first_id + i``.
     Raises ``InputError`` if the library assigns other ids.
     """
     original = tokenizer_json(source)
@@ -173,7 +164,7 @@ def export_tokenizers(  # noqa: PLR0913
         expanded = with_entries(base, vocabulary, strings, first_id)
         changed = [] if vocabulary.kind == "wordpiece" else unreachable_entries(vocabulary)
     _write_json(folder / TOKENIZER_FILE, expanded)
-    _write_json(folder / SETTINGS_FILE, _settings(source, vocabulary, is_generative=is_generative))
+    _write_json(folder / SETTINGS_FILE, _settings(source, vocabulary))
     _copy_files(source, folder, (MAP_FILE,))
     _check_ids(folder / TOKENIZER_FILE, strings, first_exported)
     return ExportReport(n_hidden, changed)
@@ -256,19 +247,15 @@ def _copy_files(source: Path, folder: Path, names: Iterable[str]) -> None:
             shutil.copyfile(source / name, folder / name)
 
 
-def _settings(source: Path, vocabulary: BaseVocabulary, *, is_generative: bool) -> Json:
+def _settings(source: Path, vocabulary: BaseVocabulary) -> Json:
     """``tokenizer_config.json`` of the expanded tokenizer."""
     settings = _clean_settings(source, read_settings(source))
     if vocabulary.kind == "wordpiece":
         return settings
     # A specific class of transformers would rebuild the tokenizer and drop ignore_merges and normalizers; a generic
     # class lacks its built-in settings, so they are written here.
-    if is_generative:
-        config = read_object(source / "config.json", "model folder", "download it again")
-        special_settings = end_names(vocabulary.tokenizer, config)
-    else:
-        names = special_names(vocabulary.tokenizer, settings)
-        special_settings = {"bos_token": names["cls_token"], "eos_token": names["sep_token"], **names}
+    names = special_names(vocabulary.tokenizer, settings)
+    special_settings = {"bos_token": names["cls_token"], "eos_token": names["sep_token"], **names}
     types = ["token_type_ids"] if any(vocabulary.tokenizer.encode("a", "a").type_ids) else []
     settings = {"model_input_names": ["input_ids", *types, "attention_mask"], **special_settings, **settings}
     return {**settings, "tokenizer_class": "PreTrainedTokenizerFast"}

@@ -71,14 +71,6 @@ def special_names(tokenizer: Tokenizer, settings: dict[str, Any]) -> dict[str, s
     return names
 
 
-def end_names(tokenizer: Tokenizer, config: dict[str, Any]) -> dict[str, str]:
-    """``bos_token`` and ``eos_token`` → the token's text, if the ``config`` of a generative language model has them."""
-    ids = {role: config.get(f"{role}_id") for role in ("bos_token", "eos_token")}
-    first_ids = {role: value[0] if isinstance(value, list) and value else value for role, value in ids.items()}
-    named_tokens = {role: tokenizer.id_to_token(value) for role, value in first_ids.items() if isinstance(value, int)}
-    return {role: name for role, name in named_tokens.items() if name is not None}
-
-
 def special_ids(tokenizer: Tokenizer, settings: dict[str, Any]) -> SpecialIds:
     """The ids of ``special_names``; raises ``InputError`` if one is missing."""
     vocabulary: dict[str, int] = tokenizer.get_vocab()

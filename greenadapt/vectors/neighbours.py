@@ -126,7 +126,7 @@ class ModelRows:
     @classmethod
     def open(cls, folder: Path) -> "ModelRows":
         """The rows of the model in ``folder``."""
-        checkpoint = Checkpoint.open(folder, generative=True)
+        checkpoint = Checkpoint.open(folder)
         tokenizer = DualTokenizer.of_model(folder, checkpoint.n_rows)
         vocabulary, added = BaseVocabulary(tokenizer.base), tokenizer.added.all_surfaces()
         first, rows = tokenizer.added.first_id, checkpoint.embedding()

@@ -187,8 +187,6 @@ class RowFormula:
     norm: float
     """The ``wordpiece_norm`` of the model."""
     form: FormMap | None = None
-    rescales_form: bool = True
-    """Off for rows that are also output rows: rescaling their common part shifts the logits of all new words."""
 
     @property
     def needs_map(self) -> bool:
@@ -208,7 +206,7 @@ class RowFormula:
         """Rows (n, dim), float32, of words with these ``vectors`` (n, source_dim), ``counts`` (n,) and ``pieces``."""
         if self.name == "form":
             assert self.form is not None
-            return self.form.rows(vectors, counts, pieces, self.embedding, rescale=self.rescales_form)
+            return self.form.rows(vectors, counts, pieces, self.embedding)
         if self.name == "pieces":
             return mean_of_pieces(pieces, self.embedding)
         mapped = self.alignment.apply(vectors)
@@ -313,28 +311,6 @@ class Expansion:
     config: ExpandConfig
     fitting: AlignConfig = AlignConfig()  # noqa: RUF009  (it is frozen)
     """How the alignment was fitted and which words were held out."""
-    is_output: bool = False
-    """Whether the rows are output rows of a generative language model that are not tied to its embedding."""
-
-    @cached_property
-    def output(self) -> "Expansion | None":
-        """The output rows of the same words, by the same recipe fitted on output rows; ``None`` for tied rows.
-
-        The model compares a state with an output row to predict the word, so the row depends on the word's contexts.
-        """
-        output = self.checkpoint.untied_output()
-        if output is None:
-            return None
-        words, rows, ids = overlap(self.vectors, self.vocabulary)
-        alignment = fit(self.vectors.matrix[rows], np.asarray(output[ids], np.float32), self.fitting, words)
-        config = replace(self.config, rows=self.recipe.name)
-        return replace(self, alignment=alignment, config=config, is_output=True)
-
-    @property
-    def table(self) -> Array:
-        """The rows that the new ones come below, (n_rows, dim)."""
-        output = self.checkpoint.untied_output() if self.is_output else None
-        return self.checkpoint.embedding() if output is None else output
 
     @cached_property
     def recipe(self) -> RowFormula:
@@ -374,13 +350,12 @@ class Expansion:
 
     def formula(self, name: RowRecipe) -> RowFormula:
         """The recipe ``name``, not fitted yet."""
-        rescales_form = not self.checkpoint.architecture.is_generative
-        return RowFormula(name, self.alignment, self.table, self.norm, rescales_form=rescales_form)
+        return RowFormula(name, self.alignment, self.checkpoint.embedding(), self.norm)
 
     @cached_property
     def norm(self) -> float:
-        """The ``wordpiece_norm`` of ``table``."""
-        return wordpiece_norm(self.table, self.vocabulary.size, self.vocabulary.special_ids)
+        """The ``wordpiece_norm`` of the embedding."""
+        return wordpiece_norm(self.checkpoint.embedding(), self.vocabulary.size, self.vocabulary.special_ids)
 
     @cached_property
     def overlap_with_pieces(self) -> KnownWords:
@@ -394,7 +369,7 @@ class Expansion:
             np.asarray(self.vectors.matrix[rows], np.float32),
             self._vectors_with_counts.counts[rows],
             ids[spelled],
-            self.table[: vocabulary.size],
+            self.checkpoint.embedding()[: vocabulary.size],
             [pieces[i] for i in spelled.tolist()],
             vocabulary.special_ids,
             [words[i] for i in spelled.tolist()],
@@ -439,8 +414,8 @@ class Expansion:
         hidden = np.unique(self.entries.word[~self.entries.exported])
         return int(counts[self.new_word_indices[hidden]].sum()) if has_counts(counts) else 0
 
-    def rows(self, recipe: RowFormula) -> Streamed:
-        """The new entries' rows by ``recipe``, (n, dim), float32."""
+    def rows(self) -> Streamed:
+        """The new entries' rows, (n, dim), float32."""
         surfaces, rows = self.entries.surfaces(), self.new_word_indices[self.entries.word]
-        blocks = NewRows(surfaces, rows, self._vectors_with_counts, self.vocabulary, recipe)
-        return Streamed((len(rows), recipe.embedding.shape[1]), np.dtype(np.float32), blocks)
+        blocks = NewRows(surfaces, rows, self._vectors_with_counts, self.vocabulary, self.recipe)
+        return Streamed((len(rows), self.recipe.embedding.shape[1]), np.dtype(np.float32), blocks)

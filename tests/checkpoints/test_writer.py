@@ -349,12 +349,11 @@ def test_module_folders_are_plain_and_hold_no_pickle(tmp_path: Path) -> None:
     (outside / "config.json").write_text("{}")
     for name in ("config.json", "model.safetensors", "pytorch_model.bin", "code.py"):
         (source / "2_Dense" / name).write_text("{}")
-    (source / "generation_config.json").write_text("{}")
     paths = ["", "2_Dense", "../outside", str(outside), "..", ".", "missing"]
     (source / "modules.json").write_text(json.dumps([{"path": path} for path in paths]))
     copy_side_files(source, folder)
     copied = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
-    assert copied == ["2_Dense/config.json", "2_Dense/model.safetensors", "generation_config.json", "modules.json"]
+    assert copied == ["2_Dense/config.json", "2_Dense/model.safetensors", "modules.json"]
     (source / "modules.json").write_text('{"a": 1}')
     with pytest.raises(InputError, match=r"modules\.json is not a JSON list"):
         copy_side_files(source, folder)

@@ -261,3 +261,14 @@ for command in {commands!r}:
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder)
     assert completed.stdout.splitlines() == [f"1 False {' '.join(command)}" for command in commands], completed.stderr
     assert len(completed.stderr.splitlines()) == len(commands)
+
+
+@pytest.mark.parametrize(
+    "command", [("adapt", "-c", "corpus.txt"), ("w2v", "-c", "corpus.txt"), ("pretrain", "--text", "corpus.txt")]
+)
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "t5"])
+def test_models_that_write_text_are_refused(run_alone: Run, folder: Path, command: tuple[str, ...], kind: str) -> None:
+    config = folder / "base" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": kind}))
+    message = last_line(run_alone(*command, "-m", "base", code=1))
+    assert f"base holds a model of type {kind}, which greenadapt does not support: supported are " in message

@@ -1,5 +1,6 @@
 """Real text in languages whose words are written differently from English, and tokenizers trained on it."""
 
+import json
 import unicodedata
 from functools import cache
 from typing import Any
@@ -76,9 +77,17 @@ def language_tokenizer(style: str) -> Tokenizer:
     if style.startswith("unigram"):
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     if style == "bpe-whole-text":
-        from tests.support.decoders import with_byte_fallback
-
-        tokenizer = with_byte_fallback(tokenizer.to_str(), "[UNK]")
+        tokenizer = _with_byte_fallback(tokenizer.to_str(), "[UNK]")
         tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in SPECIALS])
     return tokenizer
+
+
+def _with_byte_fallback(trained: str, unknown: str) -> Tokenizer:
+    """A trained BPE that spells other characters in bytes, without pre-tokenizer."""
+    state = json.loads(trained)
+    vocabulary = state["model"]["vocab"]
+    vocabulary |= {f"<0x{byte:02X}>": len(vocabulary) + byte for byte in range(256)}
+    state["model"] |= {"unk_token": unknown, "fuse_unk": True, "byte_fallback": True}
+    state |= {"pre_tokenizer": None, "added_tokens": []}
+    return Tokenizer.from_str(json.dumps(state))

@@ -221,7 +221,6 @@ def test_other_models_stay_as_they_are() -> None:
     ("architecture", "head", "config", "reason"),
     [
         ("Albert", "Model", {}, "albert .*share their weights"),
-        ("GPT2", "Model", {"bos_token_id": 0, "eos_token_id": 0}, "gpt2 .*is a causal language model"),
         ("Bert", "LMHeadModel", {"is_decoder": True}, "bert .*decoder"),
         ("Roberta", "Model", {"position_embedding_type": "relative_key"}, "roberta .*relative position"),
     ],
