@@ -203,7 +203,7 @@ def pretrain(lease: Lease) -> Json:
     """Steps of masked words by the command."""
     arguments = ["pretrain", "--model", lease.work / "base", "--text", lease.work / "text.txt", "--force"]
     begin = time.perf_counter()
-    arguments += ["--max-steps", lease.n(100, 2), "--head-steps", lease.n(20, 1), "--eval-inputs", 100]
+    arguments += ["--max-steps", lease.n(100, 2), "--head-steps", lease.n(20, 1)]
     output = _command(lease, [*arguments, "-o", lease.work / "pretrained"])
     return {"seconds of the command": time.perf_counter() - begin, "output": json.loads(output)}
 

@@ -80,7 +80,6 @@ class Panel(StrEnum):
     CLASSES = "Classification"
     QA = "Question answering"
     TRAINING = "Training"
-    MASKING = "Masking"
     ADAPTERS = "Many tasks on one encoder (PALs)"
     MEMORY = "Memory of a general model (G-MAP)"
     QUESTIONS = "Questions"
@@ -924,15 +923,9 @@ class PretrainConfig(Checked):
         HeldOutShare, Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, paper=0.3)
     ] = 0.3
     mask_share: Annotated[Annotated[float, Interval(gt=0, lt=1)], advanced("Share of the pieces to predict.")] = 0.15
-    whole_words: Annotated[bool, Option("Mask all pieces of a word together.", panel=Panel.MASKING)] = False
-    only_new_rows: Annotated[bool, Option("Train only the rows of the added words.", panel=Panel.TRAINING)] = False
     head_steps: Annotated[
         Annotated[int, Ge(0)], advanced("Steps that first train only the head, if the checkpoint has none.")
     ] = 200
-    head_learning_rate: Annotated[Positive, advanced("Peak learning rate of --head-steps.", needs="--head-steps")] = (
-        1e-3
-    )
-    eval_inputs: Annotated[Count, advanced("Evaluate the loss on at most this many inputs per set.")] = 2000
     seed: Annotated[Seed, Option("Random seed.", panel=Panel.TRAINING)] = 0
 
 

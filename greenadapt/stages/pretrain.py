@@ -79,10 +79,6 @@ class PretrainRequest:
             raise UsageError(
                 "--strategy logits adds the logits of a task's head", "use another strategy in pre-training"
             )
-        if self.config.only_new_rows and self.memory is not None:
-            raise UsageError("--only-new-rows does not train a memory", "leave out --memory")
-        if self.config.only_new_rows and self.training.mix == "base":
-            raise UsageError("with --mix base no added word is used, so --only-new-rows has nothing to train")
 
 
 @dataclass(frozen=True)
@@ -103,8 +99,6 @@ class _Start:
                 f"{request.model} is fine-tuned for a task, and pre-training would undo that",
                 "give the model that it was fine-tuned from",
             )
-        if request.config.only_new_rows and not (model.folder / WORDS_FILE).is_file():
-            raise UsageError(f"--only-new-rows, but {request.model} has no added words", "give an adapted model")
         memory = None
         if request.memory is not None:
             memory = MemoryChoice.find(request.memory, model, request.memory_config)

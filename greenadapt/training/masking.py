@@ -16,7 +16,7 @@ from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.rows import RowMap
 from greenadapt.models.weights import MemoryInput, takes_segments
 from greenadapt.progress import Bar
-from greenadapt.storage.arrays import BoolArray, IntArray, offsets_of, row_blocks
+from greenadapt.storage.arrays import BoolArray, IntArray, row_blocks
 from greenadapt.tasks.base import Features
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.training.batches import Batch, Cut, loss_sum
@@ -47,61 +47,37 @@ class Masking:
     Of n pieces that can be targets, ``share`` · n are, rounded randomly so that the mean is exact: a short input may
     have none. 80 % of the targets are replaced by ``mask_id``, 10 % by any of ``pieces``, and 10 % are unchanged.
     ``pieces`` (k,), ascending, are the ids that can be targets: those of the base tokenizer without special tokens.
-    With ``whole_words``, all pieces of a drawn word are targets, if they fit into the number of targets.
     """
 
     share: float
-    whole_words: bool
     mask_id: int
     pieces: IntArray
 
     @classmethod
-    def of(cls, tokenizer: DualTokenizer, share: float, *, whole_words: bool) -> "Masking":
+    def of(cls, tokenizer: DualTokenizer, share: float) -> "Masking":
         """The masking for a model with ``tokenizer``."""
         special = tokenizer.special
         ids = set(tokenizer.base.get_vocab().values())
         ids -= {special.cls, special.sep, special.pad, special.unk, special.mask}
         ids -= {row for row, token in tokenizer.base.get_added_tokens_decoder().items() if token.special}
-        return cls(share, whole_words, special.mask, np.array(sorted(ids), np.int32))
+        return cls(share, special.mask, np.array(sorted(ids), np.int32))
 
-    def corrupt(self, ids: IntArray, begins: BoolArray, *key: int) -> Corrupted:
-        """Mask an input of n pieces, where ``begins`` (n,) is true at the first piece of each word."""
+    def corrupt(self, ids: IntArray, *key: int) -> Corrupted:
+        """Mask an input of n pieces."""
         n = len(ids)
         bits = random_bits(3 * n + 1, *key)
         order, action, replacement = bits[1:].reshape(3, n)
         indices = np.minimum(np.searchsorted(self.pieces, ids), len(self.pieces) - 1)
         is_candidate: BoolArray = self.pieces[indices] == ids
         n_targets = self.share * np.count_nonzero(is_candidate) + bits[0] / _ALL_BITS
-        choose = _choose_words if self.whole_words else _choose_pieces
-        positions = choose(is_candidate, begins, order, int(n_targets))
+        candidates = np.flatnonzero(is_candidate)
+        positions = np.sort(candidates[np.argsort(order[candidates], kind="stable")[: int(n_targets)]])
         draw = action[positions] / _ALL_BITS
         corrupted = ids.astype(np.int32)
         corrupted[positions[draw < _MASKED]] = self.mask_id
         replaced = positions[(draw >= _MASKED) & (draw < _MASKED + _REPLACED)]
         corrupted[replaced] = self.pieces[(replacement[replaced] % np.uint64(len(self.pieces))).astype(np.int64)]
         return Corrupted(corrupted, positions, ids[positions].astype(np.int64))
-
-
-def _choose_pieces(is_candidate: BoolArray, begins: BoolArray, order: IntArray, n_targets: int) -> IntArray:
-    """The first ``n_targets`` candidates in the drawn order; (t,), ascending."""
-    candidates = np.flatnonzero(is_candidate)
-    return np.sort(candidates[np.argsort(order[candidates], kind="stable")[:n_targets]])
-
-
-def _choose_words(is_candidate: BoolArray, begins: BoolArray, order: IntArray, n_targets: int) -> IntArray:
-    """The pieces of words in the drawn order of their first pieces, up to ``n_targets``; (t,), ascending."""
-    firsts = np.flatnonzero(begins | ~is_candidate | np.append(True, ~is_candidate[:-1]))
-    sizes = np.diff(firsts, append=len(is_candidate))
-    chosen: list[int] = []
-    for word in np.argsort(order[firsts], kind="stable").tolist():
-        if not n_targets:
-            break
-        if is_candidate[firsts[word]] and sizes[word] <= n_targets:
-            chosen.append(word)
-            n_targets -= int(sizes[word])
-    words = np.sort(np.array(chosen, np.int64))
-    starts = offsets_of(sizes[words])
-    return np.repeat(firsts[words] - starts[:-1], sizes[words]) + np.arange(starts[-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +155,7 @@ class MaskedDataset:
 
     def digest(self, update: Any) -> None:
         masking = self.masking
-        update(repr((masking.share, masking.whole_words, masking.mask_id, self.seed, self.is_fixed)).encode())
+        update(repr((masking.share, masking.mask_id, self.seed, self.is_fixed)).encode())
         for array in (masking.pieces, *(array for view in self.text.views for array in (view.ids, view.offsets))):
             for block in row_blocks(array):
                 update(block.tobytes())
@@ -196,7 +172,7 @@ class MaskedDataset:
         key: Sequence[int] = (self.seed, Purpose.MASKING, epoch, number)
         if self.is_fixed:
             key = (self.seed, Purpose.EVALUATION, 0, number)
-        return self.masking.corrupt(view.ids[part], view.begins[part], *key)
+        return self.masking.corrupt(view.ids[part], *key)
 
 
 @dataclass(frozen=True, eq=False)

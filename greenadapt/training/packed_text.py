@@ -20,19 +20,17 @@ _COUNTS = "counts.json"
 VIEWS = ("base", "expanded")
 _N_SPECIAL = 2  # [CLS] and [SEP]
 _BLOCK_CHARACTERS, _BLOCK_DOCUMENTS = 1 << 18, 1 << 16
-_DTYPES = {"ids": np.dtype("<i4"), "begins": np.dtype("?"), "lengths": np.dtype("<i4")}
+_DTYPES = {"ids": np.dtype("<i4"), "lengths": np.dtype("<i4")}
 
 
 @dataclass(frozen=True, eq=False)
 class PackedView:
     """n inputs in one tokenization, memory-mapped: input i is ``ids[offsets[i]:offsets[i + 1]]``.
 
-    ``ids`` (total,) int32 with special tokens; ``begins`` (total,) bool, true at the first piece of each word and at
-    special tokens; ``offsets`` (n + 1,) int64.
+    ``ids`` (total,) int32 with special tokens; ``offsets`` (n + 1,) int64.
     """
 
     ids: IntArray
-    begins: BoolArray
     offsets: IntArray
 
     def __len__(self) -> int:
@@ -128,11 +126,8 @@ class _Writer:
             begin = end
 
     def _write_input(self, view: str, pieces: Pieces, part: slice) -> None:
-        ids, _, start = self._encoder.single(pieces.ids[part])
-        begins = np.ones(len(ids), bool)
-        words = pieces.words[part]
-        begins[start + 1 : start + len(words)] = words[1:] != words[:-1]
-        for name, values in (("ids", ids), ("begins", begins), ("lengths", np.array([len(ids)]))):
+        ids, *_ = self._encoder.single(pieces.ids[part])
+        for name, values in (("ids", ids), ("lengths", np.array([len(ids)]))):
             self._files[view, name].write(values.astype(_DTYPES[name]).tobytes())
 
     def finish(self) -> None:
@@ -147,4 +142,4 @@ def _open_view(folder: Path, view: str) -> PackedView:
     arrays: list[Any] = [
         np.memmap(file, dtype, "r") if file.stat().st_size else np.zeros(0, dtype) for file, dtype in files.items()
     ]
-    return PackedView(arrays[0], arrays[1], offsets_of(arrays[2]))
+    return PackedView(arrays[0], offsets_of(arrays[1]))

@@ -1,17 +1,15 @@
 """A run of masked language modeling: train on text, evaluate, resume after a kill, and write a model."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from greenadapt.checkpoints.layout import HISTORY, SCORES
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import PretrainConfig, RunConfig, TrainConfig
-from greenadapt.errors import InputError
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel, MemoryReader
 from greenadapt.models.mlm import OpenedMaskedLM, open_masked_lm, write_masked_lm
@@ -26,6 +24,10 @@ from greenadapt.training.masking import MaskedDataset, MaskedSample, Masking
 from greenadapt.training.packed_text import PackedText
 
 TRAIN, HELDOUT = "train", "heldout"
+HEAD_LEARNING_RATE = 1e-3
+"""The peak rate of a new head's training alone."""
+EVAL_INPUTS = 2000
+"""The largest number of inputs per set that losses are measured on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +62,7 @@ class PretrainRun:
         self.record = _Record()
         texts, seed = setup.texts, setup.config.seed
         n_base_rows = setup.encoder.tokenizer.added.first_id
-        used_rows = {name: text.used_rows(setup.checkpoint.n_rows) for name, text in texts.items()}
-        if setup.config.only_new_rows and not used_rows[TRAIN][n_base_rows:].any():
-            raise InputError("--only-new-rows, but no added word occurs in --text", "give text of the words' domain")
-        is_used = np.any([*used_rows.values()], axis=0)
+        is_used = np.any([text.used_rows(setup.checkpoint.n_rows) for text in texts.values()], axis=0)
         is_used[:n_base_rows] = True
         self.opened: OpenedMaskedLM = open_masked_lm(setup.checkpoint, Rows(np.flatnonzero(is_used)), n_base_rows, seed)
         reader: MemoryReader | None = None
@@ -74,10 +73,10 @@ class PretrainRun:
             if begin_memory(encoder, source):
                 setup.progress.note(f"the memory starts with the weights that {source} has learnt")
         config, pad = setup.config, setup.encoder.special.pad
-        masking = Masking.of(setup.encoder.tokenizer, config.mask_share, whole_words=config.whole_words)
+        masking = Masking.of(setup.encoder.tokenizer, config.mask_share)
         self._dataset = MaskedDataset(texts[TRAIN], self.opened.rows, masking, pad, seed, reader)
         self._measured = {
-            name: MaskedSample(replace(self._dataset, text=text, is_fixed=True), config.eval_inputs)
+            name: MaskedSample(replace(self._dataset, text=text, is_fixed=True), EVAL_INPUTS)
             for name, text in texts.items()
             if name != TRAIN
         }
@@ -86,11 +85,9 @@ class PretrainRun:
         """Make the remaining steps; raises ``KeyboardInterrupt`` or ``SystemExit`` for a stop, once the state is
         saved.
         """
-        setup, model = self.setup, self.opened.model
+        setup = self.setup
         if self.opened.has_new_head and setup.config.head_steps:
             self._train_head()
-        if setup.config.only_new_rows:
-            _train_only(model, [weight for weight in [model.get_input_embeddings().added] if weight is not None])
         state = self.folder / ".state"
         if self._restore(self.training, state):
             setup.progress.note(f"resuming from step {self.training.number:,}")
@@ -112,9 +109,11 @@ class PretrainRun:
         """Train a new head with a frozen encoder."""
         setup, model, steps = self.setup, self.opened.model, self.setup.config.head_steps
         requires_grad = {weight: weight.requires_grad for weight in model.parameters()}
-        _train_only(model, model.head_parameters)
+        model.requires_grad_(False)
+        for weight in model.head_parameters:
+            weight.requires_grad_(True)
         # max_steps ends the training: an epoch has at least one step.
-        train = replace(setup.train, epochs=steps, max_steps=steps, learning_rate=setup.config.head_learning_rate)
+        train = replace(setup.train, epochs=steps, max_steps=steps, learning_rate=HEAD_LEARNING_RATE)
         training = self._training_of(train)
         state = self.folder / ".head"
         if self._restore(training, state) and training.number < training.n_steps:
@@ -187,9 +186,3 @@ class PretrainRun:
         rows = {"rows": self.setup.checkpoint.n_rows, "rows_used": len(self.opened.rows)}
         train = texts[TRAIN].counts
         return {"documents": train["documents"], "pieces": train["pieces"], **counted, **rows}
-
-
-def _train_only(model: torch.nn.Module, weights: Iterable[torch.nn.Parameter]) -> None:
-    model.requires_grad_(False)
-    for weight in weights:
-        weight.requires_grad_(True)

@@ -51,10 +51,10 @@ def test_a_run_and_what_it_prints(run_alone: Run, text: str, tiny_model: TinyMod
     after = report["scores"]["losses"]["heldout"]["after"]["expanded"]
     assert re.search(rf"held-out text +the expanded tokenizer .* {after:.4f} ", printed)
     assert printed.count("general text") == 2
-    refused = last_line(run("--whole-words", code=1))
-    assert "exists with another configuration (whole_words: False → True)" in refused
-    again = run("--whole-words", "--force", "--json")
-    assert json.loads(again.stdout)["config"]["whole_words"] is True
+    refused = last_line(run("--mask-share", 0.2, code=1))
+    assert "exists with another configuration (mask_share: 0.15 → 0.2)" in refused
+    again = run("--mask-share", 0.2, "--force", "--json")
+    assert json.loads(again.stdout)["config"]["mask_share"] == 0.2
 
 
 @pytest.mark.slow
@@ -92,14 +92,13 @@ def test_every_setting(run_alone: Run, text: str, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("greenadapt.stages.pretrain.pretrain", stop)
     config: dict[str, Any] = {
-        "max_length": 24, "heldout": 0.25, "mask_share": 0.2, "whole_words": True, "head_steps": 2,
-        "head_learning_rate": 1e-2, "eval_inputs": 9, "seed": 4,
+        "max_length": 24, "heldout": 0.25, "mask_share": 0.2, "head_steps": 2, "seed": 4,
     }  # fmt: skip
     training: dict[str, Any] = {
         "mix": "fixed", "epochs": 2, "max_steps": 3, "learning_rate": 1e-3, "warmup": 0.2, "batch_size": 12,
         "weight_decay": 0.1, "clip": 0.5, "precision": "bfloat16",
     }  # fmt: skip
-    assert {name for name in asdict(PretrainConfig()) if name not in config} == {"only_new_rows"}
+    assert asdict(PretrainConfig()).keys() == config.keys()
     memory = ("--memory", "base", "--strategy", "gated", "--memory-attention", "gate", "--memory-layers", "2")
     memory += ("--memory-source", "0-1", "--gate-init", "normal", "--memory-project", "--unfreeze-memory")
     options = (*as_options(config | training), *memory, "--format", "jsonl", "--field", "body", "--max-tokens", 99)
@@ -119,13 +118,10 @@ def test_every_setting(run_alone: Run, text: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--only-new-rows",), "has no added words"),
         (("--mask-share", 0), "--mask-share is 0.0, must be above 0 and under 1"),
         (("--heldout", 1), "--heldout is 1.0, must be at least 0 and under 1"),
         (("--max-length", 3), "--max-length is 3, must be at least 16"),
         (("--head-steps", -1), "--head-steps is -1"),
-        (("--head-learning-rate", "nan"), "--head-learning-rate is nan"),
-        (("--eval-inputs", 0), "--eval-inputs is 0"),
         (("--seed", -1), "--seed is -1"),
         (("--epochs", 0), "--epochs is 0"),
         (("--memory", "base"), "--memory base, but"),

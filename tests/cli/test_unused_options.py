@@ -83,8 +83,6 @@ def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Pa
         ("finetune --task ner -m m --train t.tsv --gpus-each 1", ("--gpus-each", "--cluster")),
         ("finetune --task ner -m m --train t.tsv --strategy single", ("--strategy", "--memory")),
         ("finetune --task ner -m m --train t.tsv --unfreeze-memory", ("--unfreeze-memory", "--memory")),
-        ("pretrain -m m --text t.txt --head-steps 0 --head-learning-rate 1e-4",
-         ("--head-learning-rate", "--head-steps")),
         ("predict -m m -i t.txt --bio --tags", ("--bio", "--tags")),
         ("predict -m m -i t.txt --bio --glue", ("--bio", "--glue")),
         ("predict -m m -i t.txt --glue --tags", ("--glue", "--tags")),

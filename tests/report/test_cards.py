@@ -69,8 +69,6 @@ def test_what_it_says() -> None:
             "its head was trained alone for 20 steps\nbefore the losses",
         ),
         ({"scores": {"new_head_steps": 0, "losses": {}}}, "its head was drawn."),
-        ({"config": {**card().config, "whole_words": True}}, "15% of the pieces, whole words, all weights"),
-        ({"config": {**card().config, "only_new_rows": True}}, "only the rows of added words"),
         ({"is_expanded": False}, "AutoTokenizer.from_pretrained(FOLDER)"),
     ],
 )

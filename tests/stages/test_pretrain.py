@@ -117,8 +117,7 @@ def test_memory_and_what_it_needs(tiny_model: TinyModel, tmp_path: Path) -> None
     with_memory = request(tmp_path, model, format="text", memory="base", memory_config=memory)
     result = pretrain(session(tmp_path), with_memory)
     assert result.manifest.config == {
-        "max_length": 32, "heldout": 0.3, "mask_share": 0.15, "whole_words": False, "only_new_rows": False,
-        "head_steps": 3, "head_learning_rate": 1e-3, "eval_inputs": 2000, "seed": 0,
+        "max_length": 32, "heldout": 0.3, "mask_share": 0.15, "head_steps": 3, "seed": 0,
         "mix": "sample", "epochs": 2, "max_steps": None, "learning_rate": 2e-3, "warmup": 0.1, "batch_size": 8,
         "weight_decay": 0.0, "clip": 1.0, "precision": "auto", "format": "text", "fields": [],
         "memory": {
@@ -144,11 +143,6 @@ def test_memory_and_what_it_needs(tiny_model: TinyModel, tmp_path: Path) -> None
     [
         ({"texts": ()}, "nothing to train on"),
         ({"memory": "x", "memory_config": MemoryConfig("logits")}, "--strategy logits"),
-        ({"memory": "x", "config": replace(CONFIG, only_new_rows=True)}, "--only-new-rows does not train a memory"),
-        (
-            {"config": replace(CONFIG, only_new_rows=True), "training": replace(TRAIN, mix="base")},
-            "with --mix base no added word is used",
-        ),
     ],
 )
 def test_requests_that_make_no_sense(tmp_path: Path, changes: Any, message: str) -> None:

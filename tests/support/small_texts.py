@@ -48,6 +48,6 @@ def masked_dataset(
 ) -> MaskedDataset:
     """A data set with all rows, and with the masks of seed 7."""
     text, encoder = packed(model, folder, documents())
-    masking = Masking.of(encoder.tokenizer, share, whole_words=False)
+    masking = Masking.of(encoder.tokenizer, share)
     rows = Rows.all(Checkpoint.open(model).n_rows)
     return MaskedDataset(text, rows, masking, encoder.special.pad, 7, memory, is_fixed)

@@ -169,21 +169,19 @@ PIECES = np.arange(10, 60, dtype=np.int32)  # of 100 old rows; added ones lie ab
 MASK = 3
 
 
-def masking(share: float = 0.15, *, whole_words: bool = False) -> Masking:
-    return Masking(share, whole_words, MASK, PIECES)
+def masking(share: float = 0.15) -> Masking:
+    return Masking(share, MASK, PIECES)
 
 
-def ordinary(n: int) -> tuple[np.ndarray, np.ndarray]:
+def ordinary(n: int) -> np.ndarray:
     """[CLS], ``n`` words of a piece, [SEP]."""
-    ids = np.concatenate([[1], 10 + np.arange(n) % 50, [2]]).astype(np.int32)
-    return ids, np.ones(len(ids), bool)
+    return np.concatenate([[1], 10 + np.arange(n) % 50, [2]]).astype(np.int32)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole_words", [False, True])
-def test_shares(whole_words: bool) -> None:
-    ids, begins = ordinary(41)  # 15 % are 6.15
-    inputs = [masking(whole_words=whole_words).corrupt(ids, begins, 1, 4, 0, i) for i in range(4000)]
+def test_shares() -> None:
+    ids = ordinary(41)  # 15 % are 6.15
+    inputs = [masking().corrupt(ids, 1, 4, 0, i) for i in range(4000)]
     counts = np.array([len(item.positions) for item in inputs])
     assert set(counts.tolist()) == {6, 7}
     assert counts.mean() == pytest.approx(0.15 * 41, abs=0.03)
@@ -208,7 +206,7 @@ def test_what_is_never_a_target() -> None:
     ids = np.array([1, 20, 200, 21, 99, 3, 22, 2, 0], np.int32)  # added word, row without piece, [MASK] in the text
     seen = set()
     for i in range(300):
-        item = masking(0.5).corrupt(ids, np.ones(len(ids), bool), 1, 4, 0, i)
+        item = masking(0.5).corrupt(ids, 1, 4, 0, i)
         assert (item.ids[np.setdiff1d(np.arange(9), item.positions)] == np.delete(ids, item.positions)).all()
         np.testing.assert_array_equal(item.targets, ids[item.positions])
         seen |= {*item.positions.tolist()}
@@ -217,50 +215,27 @@ def test_what_is_never_a_target() -> None:
 
 
 def test_short_inputs_may_have_none_and_the_mean_is_exact() -> None:
-    ids, begins = ordinary(2)
-    counts = [len(masking().corrupt(ids, begins, 1, 4, 0, i).positions) for i in range(5000)]
+    ids = ordinary(2)
+    counts = [len(masking().corrupt(ids, 1, 4, 0, i).positions) for i in range(5000)]
     assert set(counts) == {0, 1}
     assert np.mean(counts) == pytest.approx(0.3, abs=0.02)
-    empty = masking().corrupt(np.array([1, 200, 2], np.int32), np.ones(3, bool), 1, 4, 0, 0)
+    empty = masking().corrupt(np.array([1, 200, 2], np.int32), 1, 4, 0, 0)
     assert len(empty.positions) == len(empty.targets) == 0
     assert empty.ids.tolist() == [1, 200, 2]
 
 
-def test_whole_words() -> None:
-    sizes = [1, 3, 2, 4, 1, 5, 2, 2]
-    begins = np.concatenate([[True], *([True] + [False] * (size - 1) for size in sizes), [True]])
-    ids = np.concatenate([[1], 10 + np.arange(sum(sizes)), [2]]).astype(np.int32)
-    words = np.cumsum(begins) - 1
-    chosen = np.zeros(len(sizes) + 2)
-    for i in range(500):
-        positions = masking(0.25, whole_words=True).corrupt(ids, begins, 1, 4, 0, i).positions
-        taken = np.unique(words[positions])
-        assert np.isin(words, taken).sum() == len(positions)
-        room = 5 - len(positions)  # a quarter of 20, and no word that is left would fit
-        assert 0 <= room < min(size for word, size in enumerate(sizes, start=1) if word not in taken)
-        chosen[taken] += 1
-    assert chosen[[0, -1]].tolist() == [0, 0]
-    assert (chosen[1:-1] > 0).all()
-    # An added word between two others belongs to neither, and is read as it is.
-    ids = np.array([1, 20, 21, 200, 22, 2], np.int32)
-    begins = np.array([True, True, False, True, True, True])
-    draws = [masking(2 / 3, whole_words=True).corrupt(ids, begins, 1, 4, 0, i) for i in range(60)]
-    assert {tuple(item.positions.tolist()) for item in draws} == {(1, 2), (4,)}
-    assert {int(item.ids[3]) for item in draws} == {200}
-
-
 def test_a_draw_is_a_function_of_its_key() -> None:
-    ids, begins = ordinary(60)
-    first, again, later = (masking().corrupt(ids, begins, 1, 4, epoch, 17) for epoch in (3, 3, 4))
+    ids = ordinary(60)
+    first, again, later = (masking().corrupt(ids, 1, 4, epoch, 17) for epoch in (3, 3, 4))
     np.testing.assert_array_equal(first.ids, again.ids)
     np.testing.assert_array_equal(first.positions, again.positions)
     assert first.positions.tolist() != later.positions.tolist()
-    assert ids.tolist() == ordinary(60)[0].tolist()  # the input itself stays
+    assert ids.tolist() == ordinary(60).tolist()  # the input itself stays
 
 
 def test_of_a_tokenizer(tiny_model: TinyModel, tmp_path: Path) -> None:
     encoder = Encoder.of(Checkpoint.open(adapted(tiny_model)))
-    of_model = Masking.of(encoder.tokenizer, 0.15, whole_words=False)
+    of_model = Masking.of(encoder.tokenizer, 0.15)
     special, vocabulary = encoder.special, encoder.tokenizer.base.get_vocab()
     assert of_model.mask_id == vocabulary["[MASK]"] == special.mask
     ids = {special.cls, special.sep, special.pad, special.unk, special.mask}

@@ -12,7 +12,6 @@ from safetensors.numpy import load_file
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TrainConfig
-from greenadapt.errors import InputError
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel
 from greenadapt.progress import TIME_UP, Bar, Silent, limit_time, time_limits
@@ -20,11 +19,18 @@ from greenadapt.training.pretrain import Pretraining, PretrainRun
 from tests.support.small_tasks import TinyModel, adapted, expand, lines, read_json
 from tests.support.small_texts import documents, packed
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "small")
 TRAIN = TrainConfig(epochs=2, learning_rate=2e-3, batch_size=8)
-CONFIG = PretrainConfig(head_steps=10, head_learning_rate=1e-2, eval_inputs=20)
+CONFIG = PretrainConfig(head_steps=10)
 NOTHING = replace(TRAIN, learning_rate=1e-30)
 """So low a rate that no weight changes."""
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few inputs are measured, and ten steps train a head."""
+    monkeypatch.setattr("greenadapt.training.pretrain.HEAD_LEARNING_RATE", 1e-2)
+    monkeypatch.setattr("greenadapt.training.pretrain.EVAL_INPUTS", 20)
 
 
 def setup(model: Path, folder: Path, **changes: Any) -> Pretraining:
@@ -97,32 +103,6 @@ def test_a_new_head_is_trained_alone_first(tiny_model: TinyModel, tmp_path: Path
         np.testing.assert_allclose(unchanged[name], weight, rtol=0, atol=1e-20, err_msg=name)
 
 
-@pytest.mark.slow
-def test_only_new_rows(tiny_model: TinyModel, tmp_path: Path) -> None:
-    model = expand(tiny_model("BertForMaskedLM"), tmp_path / "adapted")
-    before = load_file(model / "model.safetensors")
-    train = replace(TRAIN, weight_decay=0.1, epochs=4, learning_rate=0.05)
-    pretraining = setup(model, tmp_path, train=train, config=replace(CONFIG, only_new_rows=True))
-    after = trained_weights(pretraining, tmp_path / "run")
-    name = "bert.embeddings.word_embeddings.weight"
-    n_old = len(before[name]) - 4
-    assert (after[name][n_old:] != before[name][n_old:]).any(axis=1).all()
-    np.testing.assert_array_equal(after[name][:n_old], before[name][:n_old])
-    for frozen in set(before) - {name}:
-        np.testing.assert_array_equal(after[frozen], before[frozen], err_msg=frozen)
-    losses = read_json(tmp_path / "run" / "scores.json")["losses"]["heldout"]
-    assert losses["after"]["expanded"] < losses["before"]["expanded"]
-    assert losses["after"]["base"] == losses["before"]["base"]  # which reads none of these rows
-
-
-def test_only_new_rows_of_words_that_do_not_occur(tiny_model: TinyModel, tmp_path: Path) -> None:
-    model = adapted(tiny_model)
-    text, _ = packed(model, tmp_path / "none", [replace(documents(1)[0], lines=("the heart of a patient",))])
-    pretraining = setup(model, tmp_path, config=replace(CONFIG, only_new_rows=True))
-    with pytest.raises(InputError, match="no added word occurs in --text"):
-        PretrainRun(replace(pretraining, texts={**pretraining.texts, "train": text}), tmp_path / "run")
-
-
 class _Stopping(Silent):
     """Interrupts the ``label`` bar in the step after some: at once, or by a signal."""
 
@@ -149,25 +129,24 @@ class _Stopping(Silent):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("stopping", "code", "note", "only_new_rows"),
+    ("stopping", "code", "note"),
     [
-        (_Stopping("new head", 5), None, "4 of the new head", False),
-        (_Stopping("training", 7, signal.SIGALRM), TIME_UP, "8", True),
+        (_Stopping("new head", 5), None, "4 of the new head"),
+        (_Stopping("training", 7, signal.SIGALRM), TIME_UP, "8"),
     ],
 )
 def test_an_interrupted_run_goes_on_to_the_same_bits(
-    tiny_model: TinyModel, tmp_path: Path, stopping: _Stopping, code: int | None, note: str, only_new_rows: bool
+    tiny_model: TinyModel, tmp_path: Path, stopping: _Stopping, code: int | None, note: str
 ) -> None:
     model = adapted(tiny_model)
-    config = replace(CONFIG, only_new_rows=only_new_rows)
-    whole = trained_weights(setup(model, tmp_path, config=config), tmp_path / "whole")
-    stopped = setup(model, tmp_path, config=config, progress=stopping)
+    whole = trained_weights(setup(model, tmp_path), tmp_path / "whole")
+    stopped = setup(model, tmp_path, progress=stopping)
     with pytest.raises((KeyboardInterrupt, SystemExit)) as raised, time_limits():  # noqa: PT012
         limit_time(3600, is_alone=True)
         trained_weights(stopped, tmp_path / "run")
     assert getattr(raised.value, "code", None) == code
     progress = _Stopping("none", 1)
-    again = trained_weights(setup(model, tmp_path, config=config, progress=progress), tmp_path / "run")
+    again = trained_weights(setup(model, tmp_path, progress=progress), tmp_path / "run")
     assert progress.notes == [f"resuming from step {note}"]
     assert set(again) == set(whole)
     for name, weight in whole.items():
