@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Interval, Le
+from annotated_types import Ge, Gt, Interval
 
 from greenadapt.errors import UsageError
 from greenadapt.fields import Checked, Option, option_fields, parse_bytes, parse_duration, parse_names, parse_numbers
@@ -35,7 +35,6 @@ MemoryVariant = Literal["memory", "cross", "gate"]
 GateInit = Literal["zero", "normal"]
 ResolvedEngine = Literal["fast", "gensim"]
 EngineName = Literal["auto", ResolvedEngine]
-Gradient = Literal["word2vec", "corrected"]
 SampleBy = Literal["line", "paragraph", "document"]
 Sampling = Literal["round-robin", "proportional", "square-root", "anneal"]
 
@@ -63,7 +62,9 @@ Share = Annotated[float, Interval(ge=0, le=1)]
 HeldOutShare = Annotated[float, Interval(ge=0, lt=1)]
 Positive = Annotated[float, Gt(0)]
 # With a higher rate, scores overflow within an epoch, and gensim's kernel crashes on NaN.
-Rate = Annotated[float, Gt(0), Le(100)]
+MIN_ALPHA = 1e-4
+"""The learning rate of word vectors at the end of their training."""
+Rate = Annotated[float, Interval(ge=MIN_ALPHA, le=100)]
 NotNegative = Annotated[float, Ge(0)]
 Length = Annotated[int, Ge(16)]
 
@@ -278,10 +279,6 @@ class W2VConfig(Checked):
     window: Annotated[Count, advanced("Context words on each side.")] = 5
     negative: Annotated[Count, advanced("Negative samples per word.")] = 5
     sample: Annotated[NotNegative, advanced("Downsample words above this relative frequency; 0: never.")] = 1e-3
-    ns_exponent: Annotated[
-        Annotated[float, Interval(ge=-1, le=1)],
-        advanced("Exponent of the word counts in the negative sampling distribution."),
-    ] = 0.75
     min_count: Annotated[Count, basic("Ignore words that occur less often.", panel=Panel.VECTORS)] = 5
     max_vocab: Annotated[Count | None, Option("Keep only this many words, the most frequent.", panel=Panel.VECTORS)] = (
         None
@@ -296,12 +293,6 @@ class W2VConfig(Checked):
         ),
     ] = 5
     alpha: Annotated[Rate, advanced("Initial learning rate.", paper=0.025, unset="0.05")] = 0.025
-    min_alpha: Annotated[Positive, advanced("Final learning rate.")] = 1e-4
-    cbow_mean: Annotated[bool, advanced("Average or sum the context vectors.", "--cbow-mean/--cbow-sum")] = True
-    shrink_windows: Annotated[
-        bool,
-        advanced("Draw each window's size from 1 to --window, as word2vec does.", "--shrink-windows/--full-windows"),
-    ] = True
     engine: Annotated[
         EngineName,
         Option(
@@ -310,37 +301,8 @@ class W2VConfig(Checked):
             panel=Panel.VECTORS,
         ),
     ] = "auto"
-    gradient: Annotated[
-        Gradient,
-        advanced(
-            "Gradient of a context word: the gradient of the mean, as in word2vec, or that divided by the number of "
-            "context words (only --engine fast)."
-        ),
-    ] = "word2vec"
-    """For ``corrected`` see arXiv 2012.15332."""
-    sync_words: Annotated[
-        Count,
-        advanced(
-            "With --cluster: words that each core trains on before the nodes average their vectors.", needs="--cluster"
-        ),
-    ] = 1_000_000
-    """Fewer at the start of training."""
     seed: Annotated[Seed, Option("Random seed.")] = 1
     workers: Count = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(
-            self.min_alpha <= self.alpha,
-            f"--min-alpha is {self.min_alpha} and --alpha {self.alpha}: need 0 < min-alpha <= alpha",
-        )
-        check(
-            self.engine != "gensim" or self.gradient == "word2vec",
-            f"--gradient {self.gradient} needs --engine fast, this is {self.engine}",
-        )
-        check(
-            self.cbow_mean or self.gradient == "word2vec", "--gradient corrected needs --cbow-mean, this is --cbow-sum"
-        )
 
 
 CHOSEN_FOR_VECTORS = frozenset({"epochs", "alpha"})

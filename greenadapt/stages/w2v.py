@@ -38,7 +38,7 @@ def w2v(
         return run_w2v(session, chosen, prepared, training)
 
 
-_OF_MACHINES = frozenset({"workers", "sync_words"})
+_OF_MACHINES = frozenset({"workers"})
 """Settings that do not change a result."""
 
 

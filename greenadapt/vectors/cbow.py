@@ -110,12 +110,10 @@ def open_engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:
 
 
 def require_engine(config: W2VConfig, *, is_kept: bool = False) -> None:
-    """Raise ``MissingError`` if the package that ``config.engine`` or ``config.gradient`` needs is not installed.
+    """Raise ``MissingError`` if the package that ``config.engine`` needs is not installed.
 
     ``is_kept``: the engine is that of the existing vectors, not requested by the user.
     """
-    if config.gradient == "corrected":
-        require("fast", "numba", by="--gradient corrected", otherwise="use --gradient word2vec")
     engine = config.engine
     by = f"the {engine} engine, which made the existing vectors," if is_kept else f"--engine {engine}"
     force = "--force to make them with"
@@ -134,8 +132,6 @@ def resolve_engine(config: W2VConfig, existing: ResolvedEngine | None, progress:
     """
     if config.engine != "auto":
         return config
-    if config.gradient == "corrected":
-        return replace(config, engine="fast")
     if existing is not None:
         return replace(config, engine=existing)
     if is_installed("numba"):
@@ -194,7 +190,6 @@ def _identity(words: list[str], stream: Stream, config: W2VConfig) -> str:
     }
     sizes = {"tokens": len(stream.ids), "lines": len(stream.lines) - 1}
     settings = {**asdict(config), "workers": min(config.workers, 2)}
-    del settings["sync_words"]  # may change when a run is resumed
     return json.dumps({**hashes, **sizes, **settings}, sort_keys=True)
 
 

@@ -144,7 +144,7 @@ def _joined(blocks: Sequence[tuple[Array, Array]], dim: int) -> Changes:
 def expected_steps(counts: Array, config: W2VConfig) -> Steps:
     """Compute ``Steps`` from the counts of the trained words, ``(n_words,)``."""
     n_kept = counts * (keep_thresholds(counts, config.sample) / float(2**32 - 1))
-    noise = noise_weights(counts, config.ns_exponent)
+    noise = noise_weights(counts)
     negatives = config.negative * n_kept.sum() * noise / noise.sum()
     return Steps(n_kept * _context(config) / counts.sum(), (n_kept + negatives) / counts.sum())
 
@@ -155,12 +155,12 @@ def curvatures(weights: Weights, steps: Steps, config: W2VConfig) -> tuple[Curva
     context, frequent = _context(config), (weights.output[:_FREQUENT], weights.input[:_FREQUENT])
     targets = (1 + config.negative) * _moment(frequent[0], shares[1], 1)
     means = _moment(frequent[1], shares[0], 1 / context)
-    return _curvature(targets), _curvature(means if config.cbow_mean else context**2 * means)
+    return _curvature(targets), _curvature(means)
 
 
 def _context(config: W2VConfig) -> float:
     """Expected number of words in a context."""
-    return config.window + 1 if config.shrink_windows else 2 * config.window
+    return config.window + 1
 
 
 def _moment(rows: Array, shares: Array, spread: float) -> Array:
@@ -216,9 +216,13 @@ def _share(x: Array, nodes: Array) -> Array:
     return np.asarray(np.expm1(-nodes * x) / (nodes * np.expm1(-x)))
 
 
-def parts_per_core(config: W2VConfig, n_parts: int, total: int) -> int:
+SYNC_WORDS = 1_000_000
+"""Words that each core trains on before the nodes merge; fewer at the start of training."""
+
+
+def parts_per_core(n_parts: int, total: int) -> int:
     """Number of parts per core between two merges, for ``n_parts`` parts of a text of ``total`` words."""
-    return max(1, round(config.sync_words * n_parts / max(total, 1)))
+    return max(1, round(SYNC_WORDS * n_parts / max(total, 1)))
 
 
 def round_size(before: int, cores: Sequence[int], parts_per_core: int) -> tuple[int, int]:
@@ -333,7 +337,7 @@ class ClusterEngine:
         self._ray, self._progress, self._text = cluster.ray, progress, text
         self._stream, self._config = stream, config
         self.parts = list(stream_parts(stream))
-        self._parts_per_core = parts_per_core(config, len(self.parts), stream.total)
+        self._parts_per_core = parts_per_core(len(self.parts), stream.total)
         self._trainers: dict[Node, Any] = {}
         # Ids of nodes that died, which Ray may still list, or that joined and cannot train.
         self._left_out = set[str]()

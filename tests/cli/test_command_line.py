@@ -20,7 +20,7 @@ from tests.support.pages import GROUP
             "finetune '--train=a b.tsv' --train /x/c.tsv --force -q -o /home/me/run --seeds 2",
             "--train 'a b.tsv' --train c.tsv --seeds 2 --out FOLDER",
         ),
-        ("w2v -c https://me:secret@host/a.txt?token=secret --cbow-sum", "--corpus a.txt --cbow-sum"),
+        ("w2v -c https://me:secret@host/a.txt?token=secret --drop-duplicates", "--corpus a.txt --drop-duplicates"),
         ("w2v --workspace /home/me/ws --dim 3", "--dim 3"),
         (f"neighbours {'x' * 5000} ~nobody-here \udcff", f"{'x' * 5000} '~nobody-here' '?'"),
         ("neighbours heart -c text", "heart --corpus text"),

@@ -82,13 +82,13 @@ def test_values_become_the_configurations() -> None:
     _call(
         command,
         *("--method", "ridge", "--seed", "3", "--max-tokens", "1024", "--report-to", "a", "--report-to", "b"),
-        *("--memory-layers", "6,12", "--unfreeze-memory", "--cbow-sum"),
+        *("--memory-layers", "6,12", "--unfreeze-memory"),
     )
     assert configs == [
         AlignConfig("ridge", seed=3),
         RunConfig(max_tokens=1024, report_to=("a", "b")),
         MemoryConfig(layers=(6, 12), frozen=False, project=True),
-        W2VConfig(seed=3, cbow_mean=False),
+        W2VConfig(seed=3),
     ]
 
 
@@ -99,7 +99,7 @@ def test_a_command_picks_fields_and_its_own_defaults() -> None:
     configs: list[Any] = []
     _call(command)
     assert configs == [W2VConfig(epochs=7)]
-    with pytest.raises(UsageError, match="must be above 0"):
+    with pytest.raises(UsageError, match="must be from"):
         _call(command, "--alpha", "-1")
 
 
@@ -117,7 +117,7 @@ def test_a_wrong_value_is_one_line_with_the_option_the_value_and_what_is_allowed
         ),
         (("expand", "--rows", "typo"), "--rows is 'typo', must be one of map, norm, pieces, form"),
         (("w2v", "--epochs", "three"), "--epochs is 'three', must be a whole number, at least 1"),
-        (("w2v", "--alpha", "inf"), "--alpha is inf, must be a finite number, above 0"),
+        (("w2v", "--alpha", "inf"), "--alpha is inf, must be a finite number, from 0.0001 to 100"),
         (("align", "--method", "ridge", "--ridge", -2), "--ridge is -2.0, must be"),
         (("finetune", "--adapter", "pal"), "--adapter is 'pal', must be one of pals, low-rank"),
     ):

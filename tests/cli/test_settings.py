@@ -65,14 +65,14 @@ def test_the_corpus_as_an_argument_is_before_what_is_set(folder: Path, monkeypat
 
 def test_all_kinds_of_values(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "s.toml").write_text(
-        'max_memory = "1G"\nquiet = true\n[w2v]\nshrink-windows = false\nsample = 1e-4\nfield = ["a b", "c"]\n'
+        'max_memory = "1G"\nquiet = true\n[w2v]\nkeep-duplicates = false\nsample = 1e-4\nfield = ["a b", "c"]\n'
         '[predict]\ninput = "x.txt"\nmodel = "one"\n[corpus-prepare]\nstrict = false\n'
     )
     monkeypatch.setenv("GREENADAPT_CONFIG", "s.toml")
-    monkeypatch.setenv("GREENADAPT_W2V_CBOW_MEAN", "no")
+    monkeypatch.setenv("GREENADAPT_W2V_STRICT", "no")
     monkeypatch.setenv("GREENADAPT_FINETUNE_TRAIN", "a.tsv 'b c.tsv'")
     w2v = parsed("w2v")
-    names = ("max_memory", "quiet", "shrink_windows", "sample", "field", "cbow_mean")
+    names = ("max_memory", "quiet", "keep_duplicates", "sample", "field", "strict")
     assert [w2v[name] for name in names] == ["1G", True, False, 1e-4, ["a b", "c"], False]
     assert parsed("finetune")["train"] == ["a.tsv", "b c.tsv"]
     predict = parsed("predict")  # whose --model is required
@@ -84,11 +84,11 @@ def test_all_kinds_of_values(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_manifests_keep_a_command_that_makes_the_same_result(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "s.toml").write_text('workspace = "elsewhere"\nforce = true\nseed = 3\n[w2v]\ncbow-mean = false\n')
+    (folder / "s.toml").write_text('workspace = "elsewhere"\nforce = true\nseed = 3\n[w2v]\nkeep-duplicates = false\n')
     monkeypatch.setenv("GREENADAPT_W2V_EPOCHS", "7")
     before = parsed("w2v", "--config", "s.toml", "--seed", "4")
     command = command_line()
-    assert command == "greenadapt w2v --seed 4 --epochs 7 --cbow-sum"
+    assert command == "greenadapt w2v --seed 4 --epochs 7 --drop-duplicates"
     monkeypatch.delenv("GREENADAPT_W2V_EPOCHS")
     after = parsed(*command.split()[1:])
     left_out = {"workspace", "force", "config"}
@@ -105,19 +105,18 @@ def test_manifests_keep_a_command_that_makes_the_same_result(folder: Path, monke
         ("[w2v]\nepochs = true", 2, ("in s.toml, [w2v] epochs is true",)),
         ("[w2v]\nepochs = 1.5", 2, ("[w2v] epochs is '1.5', must be a whole number",)),
         ("[w2v]\nepochs = [1]", 2, ("[w2v] epochs has 1 values, takes one",)),
-        ("[w2v]\ncbow-mean = 'x'", 2, ("[w2v] cbow-mean is 'x', must be true or false",)),
+        ("[w2v]\nkeep-duplicates = 'x'", 2, ("[w2v] keep-duplicates is 'x', must be true or false",)),
         ("[w2v]\nmodel = ''", 2, ("[w2v] model is empty",)),
         ("[w2v]\nengine = 'slow'", 2, ("[w2v] engine is 'slow', must be one of auto, fast, gensim",)),
         ("[w2v]\nmax-memory = '1Q'", 2, ("[w2v] max-memory is '1Q', must be a number of bytes",)),
-        ("min-alpha = 1", 2, ("in s.toml, min-alpha is 1.0 and --alpha 0.025",)),
-        ("[w2v]\nalpha = 1e-5", 2, ("--min-alpha is 0.0001", "(--alpha: in s.toml, [w2v] alpha)")),
+        ("[w2v]\nalpha = 1e-5", 2, ("in s.toml, [w2v] alpha is 1e-05, must be from 0.0001 to 100",)),
         ("[w2v]\nepoch = 1", 1, ("s.toml, [w2v] has the unknown key epoch", "did you mean epochs")),
         ("[w2w]\nepochs = 1", 1, ("s.toml has the unknown table w2w", "did you mean w2v")),
         ("wokrers = 1", 1, ("s.toml has the unknown key wokrers", "did you mean workers")),
         ("[align]\nepochs = 1", 1, ("s.toml, [align] has the unknown key epochs",)),
         ("[w2v]\nmin_count = 3\nmin-count = 7", 1, ("s.toml, [w2v] sets", "as min_count and as min-count")),
         ("max-memory = '1G'\nmax_memory = '2G'", 1, ("s.toml sets", "as max-memory and as max_memory")),
-        ("[adapt]\nmin_alpha = 1\nmin-alpha = 2", 1, ("s.toml, [adapt] sets", "min_alpha", "min-alpha")),
+        ("[adapt]\nmax_vocab = 1\nmax-vocab = 2", 1, ("s.toml, [adapt] sets", "max_vocab", "max-vocab")),
         ("config = 'x.toml'", 1, ("s.toml has the unknown key config",)),
         ("[w2v.epochs]\nx = 1", 2, ("in s.toml, [w2v] epochs is {'x': 1}",)),
         ("[w2v]\nepochs 1", 1, ("s.toml is not TOML", "line 2")),

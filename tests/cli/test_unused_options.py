@@ -79,7 +79,6 @@ def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Pa
         ("expand -c t.txt --rows form --replace-all", ("--replace-all", "--rows map", "--rows form")),
         ("align -c t.txt --ridge 2", ("--ridge", "--method ridge", "--method lstsq")),
         ("align -c t.txt --method ridge --random-scale matched", ("--random-scale", "--method random")),
-        ("w2v -c t.txt -m m --sync-words 9", ("--sync-words", "--cluster")),
         ("finetune --task ner -m m --train t.tsv --gpus-each 1", ("--gpus-each", "--cluster")),
         ("finetune --task ner -m m --train t.tsv --strategy single", ("--strategy", "--memory")),
         ("finetune --task ner -m m --train t.tsv --unfreeze-memory", ("--unfreeze-memory", "--memory")),

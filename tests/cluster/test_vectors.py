@@ -26,7 +26,14 @@ from tests.support.small_cluster import add_node
 from tests.vectors.test_cbow import prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
-CONFIG = W2VConfig(dim=16, min_count=1, epochs=3, engine="fast", sample=0, alpha=0.05, sync_words=500)
+CONFIG = W2VConfig(dim=16, min_count=1, epochs=3, engine="fast", sample=0, alpha=0.05)
+
+
+@pytest.fixture(autouse=True)
+def frequent_merges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_cluster, "SYNC_WORDS", 500)
+
+
 GROUPS, SIZE = 100, 6
 LESS = 0.05
 """Of the nearest words, how many fewer may be of the own group than on one machine; if tables were averaged, 0.4."""

@@ -1,4 +1,4 @@
-"""The choice of an engine and its gradient, in Python and on the command line; where numba is missing it says so."""
+"""The choice of an engine, in Python and on the command line; where numba is missing it says so."""
 
 import importlib.util
 import json
@@ -114,8 +114,6 @@ def test_what_auto_stands_for(request: pytest.FixtureRequest, engine: ResolvedEn
     other_engine: ResolvedEngine = "gensim" if engine == "fast" else "fast"
     assert w2v.resolve_engine(W2VConfig(engine=engine), other_engine, notes) == W2VConfig(engine=engine)
     assert w2v.resolve_engine(W2VConfig(window=3), engine, notes) == W2VConfig(window=3, engine=engine)
-    corrected = w2v.resolve_engine(W2VConfig(gradient="corrected"), engine, notes)
-    assert corrected == W2VConfig(engine="fast", gradient="corrected")
     assert notes.lines == []
     resolved = w2v.resolve_engine(W2VConfig(window=3), None, notes)
     assert resolved == W2VConfig(window=3, engine="fast" if has_numba else "gensim")
@@ -198,55 +196,33 @@ def invoke(folder: Path, *arguments: object, text: str = TEXT) -> Result:
 
 @pytest.mark.usefixtures("no_numba")
 @pytest.mark.parametrize("command", ["w2v", "adapt"])
-@pytest.mark.parametrize(
-    ("options", "alternative"),
-    [
-        (["--engine", "fast"], "--engine gensim"),
-        (["--gradient", "corrected"], "--gradient word2vec"),
-        (["--gradient", "corrected", "--engine", "fast"], "--gradient word2vec"),
-    ],
-)
 def test_a_missing_numba_is_an_error_before_anything_is_prepared(
-    tmp_path: Path, tiny_model: Callable[..., Path], command: str, options: list[str], alternative: str
+    tmp_path: Path, tiny_model: Callable[..., Path], command: str
 ) -> None:
-    result = invoke(tmp_path, command, "--model", tiny_model(), *options)
+    result = invoke(tmp_path, command, "--model", tiny_model(), "--engine", "fast")
     assert (result.exit_code, result.stdout) == (1, "")
     assert " ".join(result.stderr.split()) == (
-        f"greenadapt: {' '.join(options[:2])} needs numba, not installed: "
-        f'pip install "greenadapt[fast]", or use {alternative}'
+        'greenadapt: --engine fast needs numba, not installed: pip install "greenadapt[fast]", or use --engine gensim'
     )
     assert not list((tmp_path / "ws").glob("*/*/corpus*"))
 
 
 @pytest.mark.parametrize("command", ["w2v", "adapt"])
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--engine", "gensim", "--gradient", "corrected"], "--gradient corrected needs --engine fast, this is gensim"),
-        (["--engine", "fast", "--gradient", "corrected", "--cbow-sum"], "this is --cbow-sum"),
-        (["--engine", "faster"], "--engine is 'faster', must be one of auto, fast, gensim"),
-        (["--gradient", "true"], "--gradient is 'true', must be one of word2vec, corrected"),
-    ],
-)
-def test_engines_and_gradients_that_do_not_fit_are_refused(
-    tmp_path: Path, command: str, options: list[str], message: str
-) -> None:
-    result = invoke(tmp_path, command, "--model", tmp_path, *options)
+def test_engines_that_do_not_exist_are_refused(tmp_path: Path, command: str) -> None:
+    result = invoke(tmp_path, command, "--model", tmp_path, "--engine", "faster")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert message in " ".join(result.stderr.split())
+    assert "--engine is 'faster', must be one of auto, fast, gensim" in " ".join(result.stderr.split())
     assert not (tmp_path / "ws").exists()
 
 
-def test_both_commands_pass_engine_and_gradient_on(tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+def test_both_commands_pass_the_engine_on(tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
     model = tiny_model()
-    fast = ["--engine", "fast", "--gradient", "corrected"]
     for command in ["w2v", "adapt"]:
         folder = tmp_path / command
         folder.mkdir()
-        result = invoke(folder, command, "--model", model, *fast)
+        result = invoke(folder, command, "--model", model, "--engine", "fast")
         assert result.exit_code == 0, result.stderr
-        config = config_in(folder)
-        assert (config["engine"], config["gradient"]) == ("fast", "corrected")
+        assert config_in(folder)["engine"] == "fast"
 
 
 def summary(result: Result) -> tuple[str, str]:

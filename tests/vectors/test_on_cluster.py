@@ -70,22 +70,20 @@ def test_a_row_is_merged_over_the_nodes_that_changed_it_and_only_changed_rows_ar
     np.testing.assert_array_equal(start[:, 0], [0, 1, 0, 2, 0])
 
 
-@pytest.mark.parametrize("shrinks", [True, False])
-@pytest.mark.parametrize("mean", [True, False])
-def test_expected_steps_and_curvatures_are_those_of_drawn_windows(shrinks: bool, mean: bool) -> None:
+def test_expected_steps_and_curvatures_are_those_of_drawn_windows() -> None:
     rng = np.random.default_rng(1)
     counts = np.array([2000, 1500, 1000, 500])
-    config = W2VConfig(window=3, negative=2, sample=0, shrink_windows=shrinks, cbow_mean=mean)
+    config = W2VConfig(window=3, negative=2, sample=0)
     weights = Weights(*(rng.normal(size=(4, 8)).astype(np.float32) for _ in range(2)))
     text = rng.permutation(np.repeat(np.arange(4), counts))
     inputs, outputs, hidden, targets = np.zeros(4), np.zeros(4), np.zeros((8, 8)), np.zeros((8, 8))
     noise = counts**0.75 / (counts**0.75).sum()
     for at in range(3, len(text) - 3):
-        width = int(rng.integers(1, 4)) if shrinks else 3
+        width = int(rng.integers(1, 4))
         context = np.delete(text[at - width : at + width + 1], width)
         np.add.at(inputs, context, 1)
         np.add.at(outputs, drawn := np.append(rng.choice(4, 2, p=noise), text[at]), 1)
-        h = weights.input[context].mean(axis=0) if mean else weights.input[context].sum(axis=0)
+        h = weights.input[context].mean(axis=0)
         hidden += np.outer(h, h)
         targets += weights.output[drawn].T @ weights.output[drawn]
     steps = expected_steps(counts, config)
@@ -149,7 +147,7 @@ def test_trainers_agree_after_a_merge_and_repeat_one_that_was_broken_off(tmp_pat
 
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
-CONFIG = W2VConfig(dim=8, min_count=1, epochs=6, engine="fast", sample=0, sync_words=100)
+CONFIG = W2VConfig(dim=8, min_count=1, epochs=6, engine="fast", sample=0)
 MEMORY = 1 << 30
 
 
@@ -171,6 +169,7 @@ class Training:
         self.ray, self.alive, self.notes = LocalRay(**options), [node(i) for i in range(n_nodes)], Notes()
         patch.setattr(on_cluster, "alive_nodes", lambda ray: self.alive)
         patch.setattr(engines, "_PART", 100)
+        patch.setattr(on_cluster, "SYNC_WORDS", 100)
         patch.setattr(
             Cluster, "on_each_node", lambda self, function, *arguments: {n: function(*arguments) for n in self.nodes}
         )

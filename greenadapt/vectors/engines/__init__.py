@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from greenadapt.config import W2VConfig
+from greenadapt.config import MIN_ALPHA, W2VConfig
 from greenadapt.errors import InputError, MissingError, first_line
 from greenadapt.storage.arrays import Array, FloatArray, row_blocks
 
@@ -91,8 +91,8 @@ def fast_engine() -> "type[FastEngine]":
 
 
 def learning_rate(config: W2VConfig, epoch: int, progress: float) -> float:
-    """Linear from ``alpha`` to ``min_alpha`` over all epochs; ``progress`` is the completed share of this epoch."""
-    return config.alpha - (config.alpha - config.min_alpha) * (epoch + progress) / config.epochs
+    """Linear from ``alpha`` to 0.0001 over all epochs; ``progress`` is the completed share of this epoch."""
+    return config.alpha - (config.alpha - MIN_ALPHA) * (epoch + progress) / config.epochs
 
 
 T = TypeVar("T")
@@ -172,9 +172,13 @@ def keep_thresholds(counts: Array, sample: float) -> Array:
     return np.asarray((probability * (2**32 - 1)).astype(np.uint32))
 
 
-def noise_weights(counts: Array, exponent: float) -> Array:
-    """Unnormalized probabilities of words as negatives, count^``exponent``: float64 ``(n_words,)``."""
-    return np.asarray(counts.astype(np.float64) ** exponent)
+NOISE_EXPONENT = 0.75
+"""Exponent of the word counts in the distribution of negatives, as in word2vec."""
+
+
+def noise_weights(counts: Array) -> Array:
+    """Unnormalized probabilities of words as negatives, count^0.75: float64 ``(n_words,)``."""
+    return np.asarray(counts.astype(np.float64) ** NOISE_EXPONENT)
 
 
 def padded_width(dim: int) -> int:
@@ -243,7 +247,7 @@ def sample_lost(stream: Stream, weights: Weights, config: W2VConfig) -> tuple[in
             with np.errstate(over="ignore", invalid="ignore"):
                 hidden = weights.input[context].sum(axis=0, dtype=np.float64)
                 score = hidden @ weights.output[stream.ids[position]].astype(np.float64)
-            n_lost += not score > -_LIMIT * (len(context) if config.cbow_mean else 1)
+            n_lost += not score > -_LIMIT * len(context)
     return learned, n_lost
 
 

@@ -75,9 +75,6 @@ class Settings(NamedTuple):
     """The settings of a ``W2VConfig`` that the compiled code needs."""
 
     window: int
-    shrinks: bool
-    mean: bool
-    corrected: bool
     weight: float
     """k / m: the weight of each of a group's m negatives, for k negatives per word."""
 
@@ -96,8 +93,6 @@ class _Room(NamedTuple):
     on, replace h of the group before. The last row is zero."""
     factors: Array
     """``(CHUNK,)``, by slot: factor of the sum of the context in h."""
-    shares: Array
-    """``(CHUNK + GROUP + 1,)``, by slot: the share of the gradient for each word of the context."""
     begins: Array
     ends: Array
     """``(CHUNK,)`` each: begin and end of windows, as rows of the cumulative sums."""
@@ -159,9 +154,7 @@ def _windows(room: Any, lines: Any, first_position: int, n: int, settings: Any, 
     """Draw the windows of ``n`` positions from ``first_position`` on; returns the lowest begin and the highest end."""
     low, high = first_position, first_position + n
     for i in range(n):
-        position, width = first_position + i, settings.window
-        if settings.shrinks:
-            width = 1 + int(next_bits(state) % _u64(settings.window))
+        position, width = first_position + i, 1 + int(next_bits(state) % _u64(settings.window))
         room.begins[i] = max(lines[position, 0], position - width)
         room.ends[i] = min(lines[position, 1], position + width + 1)
         low, high = min(low, room.begins[i]), max(high, room.ends[i])
@@ -203,10 +196,10 @@ def _places(room: Any, stride: int) -> None:
             slot += 1
 
 
-def _read(room: Any, table: Any, words: Any, span: Any, n_slots: int, settings: Any) -> None:
+def _read(room: Any, table: Any, words: Any, span: Any, n_slots: int) -> None:
     """Compute h of all positions from cumulative sums of input rows."""
     first_position, n, low, high = span
-    find_shares(room, words, first_position, n, n_slots, settings)
+    find_factors(room, words, first_position, n, n_slots)
     for q in range(0, table.shape[1], 2 * WIDE):
         # Two pieces at a time, with the same result if they are the same, the last of an odd number.
         r = min(q + WIDE, table.shape[1] - WIDE)
@@ -228,15 +221,13 @@ def _read(room: Any, table: Any, words: Any, span: Any, n_slots: int, settings: 
             store(room.rows, GROUP + slot, r, multiply(factor, subtract(y, load_wide(table, word, r))))
 
 
-def _shares(room: Any, words: Any, first_position: int, n: int, n_slots: int, settings: Any) -> None:
-    """Find words, factors of sums and shares of gradients, by slot; without a context, there is no word."""
+def _factors(room: Any, words: Any, first_position: int, n: int, n_slots: int) -> None:
+    """Find words and factors of sums, by slot; without a context, there is no word."""
     for slot in range(n_slots):
         position = room.positions[slot]
         n_others = room.ends[position] - room.begins[position] - 1 if position < n else 0
-        share = _f32(1) / _f32(max(n_others, 1))
         room.words[slot] = words[first_position + position] if n_others > 0 else -1
-        room.shares[slot] = share if settings.corrected else _f32(1)
-        room.factors[slot] = (share if settings.mean else _f32(1)) if n_others > 0 else _f32(0)
+        room.factors[slot] = _f32(1) / _f32(n_others) if n_others > 0 else _f32(0)
 
 
 def _score(room: Any, output: Any, i: int) -> None:
@@ -417,10 +408,10 @@ def _edges(room: Any, n: int, n_rows: int) -> None:
         upto[row + 1] += upto[row]
     for i in range(n):
         slot = upto[room.begins[i]]
-        room.edges[slot], room.signs[slot] = room.slots[i], room.shares[room.slots[i]]
+        room.edges[slot], room.signs[slot] = room.slots[i], _f32(1)
         upto[room.begins[i]] += 1
         slot = upto[room.ends[i]]
-        room.edges[slot], room.signs[slot] = room.slots[i], -room.shares[room.slots[i]]
+        room.edges[slot], room.signs[slot] = room.slots[i], _f32(-1)
         upto[room.ends[i]] += 1
 
 
@@ -439,9 +430,8 @@ def _write(room: Any, table: Any, words: Any, span: Any) -> None:
                 edge += 1
             i = room.slots[j - first_position if first_position <= j < first_position + n else CHUNK]
             # A word is not in its own context.
-            share = splat_wide(room.shares[i])
-            change = subtract(x, multiply(share, load_wide(room.rows, i, q)))
-            next_change = subtract(y, multiply(share, load_wide(room.rows, i, r)))
+            change = subtract(x, load_wide(room.rows, i, q))
+            next_change = subtract(y, load_wide(room.rows, i, r))
             changed = add(load_wide(table, words[j], r), next_change)
             store(table, words[j], q, add(load_wide(table, words[j], q), change))
             store(table, words[j], r, changed)
@@ -455,7 +445,7 @@ def _chunk(room: Any, tables: Any, buffer: Any, span: Any, draws: Any, rate: Any
     draw_negatives(room, stride, noise, state)
     find_places(room, stride)
     ask_first(room, output, words, first_position, n)
-    read_rows(room, table, words, (first_position, n, low, high), stride * GROUP, settings)
+    read_rows(room, table, words, (first_position, n, low, high), stride * GROUP)
     learned, likely = 0, 0
     for i in range(stride):
         next_group = min(i + 1, stride - 1)
@@ -525,7 +515,7 @@ fill = _compiled(_fill)
 draw_windows = _compiled(_windows)
 draw_negatives = _compiled(_negatives)
 find_places = _compiled(_places)
-find_shares = _compiled(_shares)
+find_factors = _compiled(_factors)
 read_rows = _compiled(_read)
 ask_for_row = _compiled(_ask_for)
 ask_first = _compiled(_ask_first)
@@ -557,7 +547,6 @@ def train_part(
         aligned_zeros((rows, 2 * WIDE)),
         aligned_zeros((_NOWHERE + 1, dim)),
         np.zeros(CHUNK, np.float32),
-        np.zeros(_NOWHERE + 1, np.float32),
         np.zeros(CHUNK, np.int64),
         np.zeros(CHUNK, np.int64),
         np.zeros(CHUNK, np.int64),

@@ -1,8 +1,8 @@
 """CBOW with negative sampling on chunks of consecutive words, compiled by numba.
 
 **Objective.** Position i has a word w_i and the words C_i of its window as context, with the mean
-h_i = Σ_{j in C_i} v_j / |C_i|, or the sum without ``cbow_mean``. It shares m = 8 negatives n_1 … n_m, drawn with
-replacement from P(w) ∝ count(w)^``ns_exponent``, with seven other positions of its chunk of 64, eight words apart (less
+h_i = Σ_{j in C_i} v_j / |C_i|. It shares m = 8 negatives n_1 … n_m, drawn with
+replacement from P(w) ∝ count(w)^0.75, with seven other positions of its chunk of 64, eight words apart (less
 in a short chunk at the end of a buffer). With k = ``negative`` and scores clipped to ±6, s(x) = min(max(x, -6), 6), the
 objective to maximise is
 
@@ -14,8 +14,8 @@ learning rate, which here is updated every few thousand words, are as in word2ve
 gensim. A window ends with its line, or with the buffer if the line is longer.
 
 **Steps.** A group is the eight positions that share negatives. Output rows are updated by α ∂L/∂o after each group.
-Input rows are updated after each chunk: each word of a context by α ∂L/∂h_i, as in word2vec, or by the true gradient α
-∂L/∂h_i / |C_i| of a mean (``gradient="corrected"``, İrsoy et al., arXiv 2012.15332).
+Input rows are updated after each chunk: each word of a context by α ∂L/∂h_i, as in word2vec (the true gradient of a
+mean is that divided by |C_i|, arXiv 2012.15332).
 
 **Quality.** Adjacent positions have nearly the same context, so that shared negatives would be pushed in the same
 direction repeatedly, and a word would be trained with the same negatives. Positions eight words apart share little
@@ -64,15 +64,9 @@ class FastEngine:
         self._ids.flags.writeable = False  # like a memory-mapped file, so that only one version is compiled
         self._noise = Noise(
             keep_thresholds(stream.counts, config.sample),
-            *alias_table(noise_weights(stream.counts, config.ns_exponent)),
+            *alias_table(noise_weights(stream.counts)),
         )
-        self._settings = Settings(
-            config.window,
-            config.shrink_windows,
-            config.cbow_mean,
-            config.gradient == "corrected",
-            config.negative / NEGATIVES,
-        )
+        self._settings = Settings(config.window, config.negative / NEGATIVES)
 
     @cached_property
     def parts(self) -> Sequence[StreamPart]:

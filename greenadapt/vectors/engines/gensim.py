@@ -23,6 +23,7 @@ import numpy as np
 from greenadapt.config import W2VConfig
 from greenadapt.storage.arrays import Array
 from greenadapt.vectors.engines import (
+    NOISE_EXPONENT,
     Advance,
     Stop,
     Stream,
@@ -116,13 +117,13 @@ def _model(counts: Array, config: W2VConfig) -> Any:
 
     model = Word2Vec(
         vector_size=config.dim, window=config.window, negative=config.negative, sample=config.sample,
-        cbow_mean=int(config.cbow_mean), shrink_windows=config.shrink_windows, sg=0, hs=0, epochs=1, workers=1,
+        cbow_mean=1, shrink_windows=True, sg=0, hs=0, epochs=1, workers=1,
     )  # fmt: skip
     model.wv.index_to_key = list(map(str, range(len(counts))))
     model.wv.key_to_index = {word: row for row, word in enumerate(model.wv.index_to_key)}
     model.wv.expandos["sample_int"] = keep_thresholds(counts, config.sample)
-    # Cumulative distribution of negatives, proportional to count^``ns_exponent``, up to 2³¹−1.
-    cumulative = np.cumsum([count**config.ns_exponent for count in counts.tolist()])
+    # Cumulative distribution of negatives, proportional to count^0.75, up to 2³¹−1.
+    cumulative = np.cumsum([count**NOISE_EXPONENT for count in counts.tolist()])
     model.cum_table = np.rint(cumulative / cumulative[-1] * (2**31 - 1)).astype(np.uint32)
     return model
 

@@ -100,7 +100,7 @@ def buffers(case: Case, draw: Callable[[], int]) -> Iterator[tuple[list[tuple[in
 def chunk_positions(case: Case, buffer: list[tuple[int, int]], first: int, draw: Callable[[], int]) -> list[Position]:
     window = case.settings.window
     places = range(first, min(first + CHUNK, len(buffer)))
-    widths = {at: 1 + draw() % window if case.settings.shrinks else window for at in places}
+    widths = {at: 1 + draw() % window for at in places}
     shared = [[negative(case.noise, draw) for _ in range(NEGATIVES)] for _ in range(n_groups(len(places)))]
     around = {
         at: [
@@ -137,10 +137,9 @@ def log_sigmoid(x: Any) -> Any:
     return np.log(sigmoid(np.clip(x, -LIMIT, LIMIT)))
 
 
-def hidden(position: Position, tables: Weights, mean: bool) -> Array:
-    rows = tables.input[position.context]
-    summed: Array = rows.sum(axis=0)
-    return summed / len(rows) if mean else summed
+def hidden(position: Position, tables: Weights) -> Array:
+    mean: Array = tables.input[position.context].mean(axis=0)
+    return mean
 
 
 def objective(positions: list[Position], tables: Weights, case: Settings) -> Array:
@@ -148,7 +147,7 @@ def objective(positions: list[Position], tables: Weights, case: Settings) -> Arr
     values = np.zeros(len(positions))
     for i, position in enumerate(positions):
         if position.context:
-            h = hidden(position, tables, case.mean)
+            h = hidden(position, tables)
             negatives = [word for word in position.negatives if word != position.word]
             values[i] = log_sigmoid(h @ tables.output[position.word])
             values[i] += case.weight * log_sigmoid(-tables.output[negatives] @ h).sum()
@@ -157,7 +156,7 @@ def objective(positions: list[Position], tables: Weights, case: Settings) -> Arr
 
 def step(positions: list[Position], tables: Weights, case: Settings, rate: float) -> None:
     """One chunk's changes of ``tables``, in the order that ``fast.py`` promises."""
-    h = [hidden(position, tables, case.mean) if position.context else np.zeros(1) for position in positions]
+    h = [hidden(position, tables) if position.context else np.zeros(1) for position in positions]
     slopes = [np.zeros(tables.input.shape[1]) for _ in positions]
     learning = [i for i, position in enumerate(positions) if position.context]
     groups = n_groups(len(positions))
@@ -173,7 +172,7 @@ def step(positions: list[Position], tables: Weights, case: Settings, rate: float
                 tables.output[word] += rate * slope * h[i]
     for i in learning:
         for word in positions[i].context:
-            tables.input[word] += rate * slopes[i] / (len(positions[i].context) if case.corrected else 1)
+            tables.input[word] += rate * slopes[i]
 
 
 def expected(case: Case, tables: Weights) -> Weights:
@@ -230,20 +229,15 @@ def check(case: Case, tables: Weights) -> Weights:
     return ours
 
 
-WORD2VEC = Settings(5, True, True, False, 5 / NEGATIVES)
-CORRECTED = WORD2VEC._replace(corrected=True)
-SUM = WORD2VEC._replace(mean=False)
+WORD2VEC = Settings(5, 5 / NEGATIVES)
 LENGTHS = [1, 2, 3, 40, 1, 0, 5, 1, 70, 4, 1, 1, 33, 9, 2]  # a chunk ends within lines, and lines end within chunks
 
 
-@pytest.mark.parametrize("shrinks", [True, False])
 @pytest.mark.parametrize("window", [1, 2, 5, 40])
-@pytest.mark.parametrize("kind", [WORD2VEC, CORRECTED, SUM], ids=["word2vec", "corrected", "sum"])
-def test_a_part_is_trained_as_described(kind: Settings, window: int, shrinks: bool) -> None:
-    slower = 1 if kind.corrected else window  # each word of a context gets the whole gradient
-    rates = (0.2 / slower, 0.04 / slower)
-    case = Case(make_lines(LENGTHS, 30), make_noise(30), kind._replace(window=window, shrinks=shrinks), rates)
-    tables = make_tables(30, scale=0.5 if kind.mean else 0.2)
+def test_a_part_is_trained_as_described(window: int) -> None:
+    rates = (0.2 / window, 0.04 / window)  # each word of a context gets the whole gradient
+    case = Case(make_lines(LENGTHS, 30), make_noise(30), WORD2VEC._replace(window=window), rates)
+    tables = make_tables(30)
     ours = check(case, tables)
     assert all(
         np.abs(new - old).max() > 0.03 for new, old in [(ours.input, tables.input), (ours.output, tables.output)]
@@ -251,12 +245,11 @@ def test_a_part_is_trained_as_described(kind: Settings, window: int, shrinks: bo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [WORD2VEC, CORRECTED], ids=["word2vec", "corrected"])
 @pytest.mark.parametrize("keep_share", [1.0, 0.5], ids=["all", "subsampled"])
-def test_more_than_one_buffer_with_a_falling_rate(kind: Settings, keep_share: float) -> None:
+def test_more_than_one_buffer_with_a_falling_rate(keep_share: float) -> None:
     size = chunks._BUFFER
     lengths = [size - 50, 30, 300, 1, 1, size + 700]  # the first buffer ends within a line, the next ones too
-    case = Case(make_lines(lengths, 200), make_noise(200, keep_share), kind, (0.05, 0.001))
+    case = Case(make_lines(lengths, 200), make_noise(200, keep_share), WORD2VEC, (0.05, 0.001))
     assert len({rate for _, rate in drawn(case)}) == (3 if keep_share == 1 else 2)
     check(case, make_tables(200))
 
@@ -277,13 +270,12 @@ def test_any_width(dim: int) -> None:
 @given(
     lines=st.lists(st.lists(st.integers(0, 11), max_size=45), min_size=1, max_size=8),
     window=st.integers(1, 7),
-    kind=st.sampled_from([WORD2VEC, CORRECTED]),
     keep_share=st.sampled_from([0.1, 0.7, 1.0]),
     seed=st.integers(1, 2**64 - 1),
 )
-def test_any_lines(lines: list[list[int]], window: int, kind: Settings, keep_share: float, seed: int) -> None:
+def test_any_lines(lines: list[list[int]], window: int, keep_share: float, seed: int) -> None:
     """Words 9 to 11 are too rare to be trained."""
-    check(Case(lines, make_noise(9, keep_share), kind._replace(window=window), seed=seed), make_tables(9))
+    check(Case(lines, make_noise(9, keep_share), WORD2VEC._replace(window=window), seed=seed), make_tables(9))
 
 
 @pytest.mark.parametrize("scale", [2, 4])
@@ -291,7 +283,7 @@ def test_nothing_is_learned_from_large_scores(scale: float) -> None:
     """As in gensim, whose table of σ ends at ±6; within it, it is learned as always."""
     tables = make_tables(9, scale=scale)
     case = Case(make_lines([60], 9), make_noise(9), WORD2VEC, (1e-3, 1e-3))
-    scores = np.array([hidden(p, tables, True) @ tables.output[p.word] for p in next(drawn(case))[0]])
+    scores = np.array([hidden(p, tables) @ tables.output[p.word] for p in next(drawn(case))[0]])
     assert (np.abs(scores) > LIMIT).any()
     assert (np.abs(scores) < LIMIT).any()
     check(case, tables)
@@ -377,15 +369,14 @@ def differences(positions: list[Position], tables: Weights, case: Settings) -> t
     return slopes[0], slopes[1]
 
 
-@pytest.mark.parametrize("kind", [WORD2VEC, CORRECTED, SUM], ids=["word2vec", "corrected", "sum"])
-def test_the_steps_are_gradients_of_the_objective(kind: Settings) -> None:
-    """As the rate goes to 0; for ``word2vec`` the context of a mean gets |C_i| times as much."""
-    case = Case(make_lines([3, 14, 1, 8], 6), make_noise(6), kind._replace(window=3))
+def test_the_steps_are_gradients_of_the_objective() -> None:
+    """As the rate goes to 0; each word of a context gets the gradient of the mean, |C_i| times its own."""
+    case = Case(make_lines([3, 14, 1, 8], 6), make_noise(6), WORD2VEC._replace(window=3))
     ((positions, _),) = drawn(case)
     single = make_tables(6, 3)
     tables = Weights(single.input.astype(np.float64), single.output.astype(np.float64))
     by_input, by_output = differences(positions, tables, case.settings)
-    share = np.array([len(p.context) if kind.mean and not kind.corrected else 1 for p in positions])
+    share = np.array([len(p.context) for p in positions])
     moved = Weights(tables.input.copy(), tables.output.copy())
     step(positions, moved, case.settings, 1e-9)
     gradient = np.tensordot(share, by_input, axes=1)
@@ -395,11 +386,11 @@ def test_the_steps_are_gradients_of_the_objective(kind: Settings) -> None:
 
 
 def test_the_compiled_steps_make_the_objective_larger() -> None:
-    case = Case(make_lines([20, 10], 12), make_noise(12), CORRECTED, (0.05, 0.05))
+    case = Case(make_lines([20, 10], 12), make_noise(12), WORD2VEC, (0.01, 0.01))
     ((positions, _),) = drawn(case)
     tables = make_tables(12)
     after = trained(case, tables)
-    assert objective(positions, after, CORRECTED).sum() > objective(positions, tables, CORRECTED).sum() + 1
+    assert objective(positions, after, WORD2VEC).sum() > objective(positions, tables, WORD2VEC).sum() + 1
 
 
 @pytest.mark.parametrize("negatives", [1, 5, 20])
@@ -414,7 +405,7 @@ def test_the_expectation_is_word2vecs(negatives: int) -> None:
         np.prod(shares[list(drawn)]) * objective([replace(at, negatives=list(drawn))], tables, kind)[0]
         for drawn in itertools.product(range(3), repeat=NEGATIVES)
     )
-    h = hidden(at, tables, mean=True)
+    h = hidden(at, tables)
     scores = tables.output @ h
     expectation = sum(share * log_sigmoid(-scores[word]) for word, share in enumerate(shares) if word != at.word)
     assert shared == pytest.approx(log_sigmoid(scores[at.word]) + negatives * expectation, rel=1e-12)
