@@ -12,12 +12,11 @@ from annotated_types import Ge, Gt, Interval
 from greenadapt.errors import UsageError
 from greenadapt.fields import Checked, Option, option_fields, parse_bytes, parse_duration, parse_names, parse_numbers
 
-AlignMethod = Literal["lstsq", "procrustes", "ridge", "identity", "random"]
+AlignMethod = Literal["lstsq", "procrustes", "identity", "random"]
 RowRecipe = Literal["map", "norm", "pieces", "form"]
 RowChoice = Literal["map", "norm", "pieces", "form", "auto"]
 OovRule = Literal["base", "greedy"]
 RandomScaleName = Literal["bert", "matched"]
-DType = Literal["float32", "float16", "bfloat16"]
 TaskName = Literal["ner", "classification", "qa"]
 Decoding = Literal["viterbi", "argmax"]
 Mix = Literal["sample", "fixed", "batch", "both", "base", "expanded"]
@@ -314,13 +313,6 @@ class AlignConfig(Checked):
     """How the map from word vectors to wordpiece vectors is fitted."""
 
     method: Annotated[AlignMethod, basic("How the map is fitted.", panel=Panel.MAP, paper="lstsq")] = "lstsq"
-    ridge: Annotated[
-        NotNegative,
-        advanced(
-            "Penalty of --method ridge, in units of the mean squared singular value of the word vectors.",
-            needs="--method ridge",
-        ),
-    ] = 1.0
     heldout: Annotated[float, Interval(gt=0, lt=1)] = 0.1
     """Share of the overlapping words that the diagnostics hold out; the final map is fitted on all of them."""
     random_scale: Annotated[
@@ -367,12 +359,10 @@ class ExpandConfig(Checked):
         None
     )
     min_count: Annotated[Count, basic("Add only words that occur at least this often.", panel=Panel.ROWS)] = 1
-    min_pieces: Annotated[Count, advanced("Add only words that the model splits into at least this many pieces.")] = 1
     restrict_to: Annotated[
         tuple[str, ...], Option("Add only words that occur in this file; repeatable.", panel=Panel.ROWS, is_path=True)
     ] = ()
     """Does not change the tokenization of these files with ``oov="base"``."""
-    dtype: Annotated[DType | None, advanced("Data type of the weights.", unset="the model's own")] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -38,7 +38,6 @@ def test_the_defaults_are_gensims() -> None:
         (lambda: W2VConfig(alpha=0.00002), "--alpha is 2e-05, must be from 0.0001 to 100"),
         (lambda: W2VConfig(seed=-1), "--seed is -1"),
         (lambda: W2VConfig(sample=-1e-3), "--sample is -0.001"),
-        (lambda: AlignConfig(ridge=-1), "--ridge is -1"),
         (lambda: AlignConfig(heldout=1), "heldout is 1"),
         (lambda: AlignConfig(seed=-1), "--seed is -1"),
         (lambda: ExpandConfig(max_words=0), "--max-words is 0"),
@@ -76,7 +75,7 @@ def test_nonsense_is_refused_with_the_option_and_the_number(build: object, messa
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: AlignConfig(method="typo"), "^--method is 'typo', must be one of lstsq, procrustes, ridge, identity,"),  # type: ignore[arg-type]
+        (lambda: AlignConfig(method="typo"), "^--method is 'typo', must be one of lstsq, procrustes, identity,"),  # type: ignore[arg-type]
         (lambda: ExpandConfig(rows="typo"), "^--rows is 'typo', must be one of map, norm, pieces, form, auto$"),  # type: ignore[arg-type]
         (lambda: W2VConfig(epochs="3"), "^--epochs is '3', must be a whole number, at least 1$"),  # type: ignore[arg-type]
         (lambda: W2VConfig(epochs=True), "^--epochs is True, must be a whole number, at least 1$"),

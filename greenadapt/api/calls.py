@@ -27,7 +27,6 @@ from greenadapt.config import (
     AlignMethod,
     Backend,
     Decoding,
-    DType,
     EngineName,
     ExpandConfig,
     Keep,
@@ -93,15 +92,12 @@ def adapt(
     seed: int = 1,
     # The map, and the rows of new words
     method: AlignMethod = "lstsq",
-    ridge: float = 1.0,
     random_scale: RandomScaleName = "bert",
     rows: RowChoice = "form",
     oov: OovRule = "base",
     replace_all: bool = False,
     max_words: int | None = None,
-    min_pieces: int = 1,
     restrict_to: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
-    dtype: DType | None = None,
     # Where, and with what
     workspace: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,

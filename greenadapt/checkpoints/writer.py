@@ -11,11 +11,9 @@ import numpy as np
 
 from greenadapt.checkpoints.reader import OLD_WEIGHTS, Checkpoint, open_torch_file
 from greenadapt.checkpoints.sentence_modules import MODULES_FILE, read_modules
-from greenadapt.config import DType
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import DTYPES, Array, Streamed, row_blocks, same_arrays, write_arrays
+from greenadapt.storage.arrays import Array, Streamed, row_blocks, same_arrays, write_arrays
 
-_FLOATS = {dtype.name: dtype for dtype in map(DTYPES.__getitem__, ("F64", "F32", "F16", "BF16"))}
 _SIDE_FILES = (
     MODULES_FILE, "config_sentence_transformers.json", "sentence_*_config.json",
 )  # fmt: skip
@@ -30,28 +28,24 @@ def write_expanded(
     new_rows: Tensor,
     folder: Path,
     *,
-    dtype: DType | None = None,
     replaced: Mapping[int, Array] | None = None,
 ) -> None:
     """Write ``config.json`` and the weights of ``checkpoint``, with ``new_rows`` (n, dim) appended to the embedding.
 
-    Existing rows do not change, except ``replaced`` (id → (dim,)). Floating-point weights are converted to ``dtype``,
-    if set. The output of a language model grows, too, without changing the logits of existing ids: a weight tied to the
-    embedding gets the same rows, another weight zeros; the bias gets the smallest
-    existing bias, so that no new word is favoured. ``new_rows`` may be read twice.
-    Raises ``InputError`` if the rows have the wrong width, or a value is too large for ``dtype``.
+    Existing rows do not change, except ``replaced`` (id → (dim,)); new ones get the model's type. The output of a
+    language model grows, too, without changing the logits of existing ids: a weight tied to the embedding gets the same
+    rows, another weight zeros; the bias gets the smallest existing bias, so that no new word is favoured. ``new_rows``
+    may be read twice. Raises ``InputError`` if the rows have the wrong width, or a value is too large for that type.
     """
     if new_rows.shape[1] != checkpoint.dim:
         raise InputError(
             f"new rows have {new_rows.shape[1]} dimensions, the embedding of {checkpoint.folder} has {checkpoint.dim}",
             "align the vectors with this model",
         )
-    tensors = _grow(checkpoint, new_rows, replaced or {}, dtype)
+    tensors = _grow(checkpoint, new_rows, replaced or {})
     folder.mkdir(parents=True, exist_ok=True)
     write_weights(folder, tensors)
     config = {**checkpoint.config, "vocab_size": checkpoint.n_rows + new_rows.shape[0]}
-    if dtype is not None:
-        config["dtype" if "dtype" in config else "torch_dtype"] = dtype
     _write_json(folder / "config.json", config)
 
 
@@ -74,16 +68,11 @@ def copy_side_files(source: Path, folder: Path) -> None:
             write_arrays(folder / name / "model.safetensors", open_torch_file(torch_file), _METADATA)
 
 
-def _grow(
-    checkpoint: Checkpoint,
-    new_rows: Tensor,
-    replaced: Mapping[int, Array],
-    dtype: DType | None,
-) -> dict[str, Tensor]:
+def _grow(checkpoint: Checkpoint, new_rows: Tensor, replaced: Mapping[int, Array]) -> dict[str, Tensor]:
     """All weights by name, in the order of ``checkpoint``, with new rows in those of the vocabulary."""
     n_new, embedding = new_rows.shape[0], checkpoint.embedding()
     # Name → the new rows, and the replaced ones.
-    changes: dict[str, tuple[Tensor | None, Mapping[int, Array]]] = {checkpoint.embedding_name: (new_rows, replaced)}
+    changes: dict[str, tuple[Tensor, Mapping[int, Array]]] = {checkpoint.embedding_name: (new_rows, replaced)}
     if checkpoint.decoder_name is not None:
         decoder = checkpoint[checkpoint.decoder_name]
         # The new rows are in the space of the embedding, which differs from that of an untied decoder.
@@ -94,17 +83,15 @@ def _grow(
     for name in checkpoint.bias_names:
         bias = checkpoint[name]
         changes[name] = _constant(bias.min(), (n_new,), bias), {}
-    return {name: _extend(name, checkpoint[name], *changes.get(name, (None, {})), dtype) for name in checkpoint.names}
+    return {
+        name: _extend(name, checkpoint[name], *changes[name]) if name in changes else checkpoint[name]
+        for name in checkpoint.names
+    }
 
 
-def _extend(
-    name: str, weight: Array, new_rows: Tensor | None, replaced: Mapping[int, Array], dtype: DType | None
-) -> Tensor:
-    """The rows of ``weight``, except ``replaced``, and ``new_rows``; floating-point weights as ``dtype``, if set."""
-    source = np.dtype(weight.dtype)
-    target = _FLOATS[dtype] if dtype and source in _FLOATS.values() else source
-    if new_rows is None and source == target:
-        return weight
+def _extend(name: str, weight: Array, new_rows: Tensor, replaced: Mapping[int, Array]) -> Tensor:
+    """The rows of ``weight``, except ``replaced``, and ``new_rows``, in its type."""
+    target = np.dtype(weight.dtype)
 
     def pieces() -> Iterator[Array]:
         begin = 0
@@ -115,12 +102,10 @@ def _extend(
                 block[np.array(ids) - begin] = [replaced[row] for row in ids]
             yield _convert(block, target, name)
             begin += len(block)
-        if new_rows is not None:
-            for block in new_rows.pieces if isinstance(new_rows, Streamed) else row_blocks(new_rows):
-                yield _convert(block, target, name)
+        for block in new_rows.pieces if isinstance(new_rows, Streamed) else row_blocks(new_rows):
+            yield _convert(block, target, name)
 
-    shape = weight.shape if new_rows is None else (len(weight) + new_rows.shape[0], *weight.shape[1:])
-    return Streamed(shape, target, pieces())
+    return Streamed((len(weight) + new_rows.shape[0], *weight.shape[1:]), target, pieces())
 
 
 def _convert(block: Array, dtype: "np.dtype[Any]", name: str) -> Array:
@@ -129,7 +114,9 @@ def _convert(block: Array, dtype: "np.dtype[Any]", name: str) -> Array:
     lost = np.isfinite(block) & ~np.isfinite(converted) if converted is not block else np.False_
     if lost.any():
         value = float(block[lost][0])
-        raise InputError(f"{name} has the value {value:g}, too large for {dtype.name}", "use --dtype bfloat16")
+        raise InputError(
+            f"{name} has the value {value:g}, too large for {dtype.name}", "convert the model to float32 first"
+        )
     return converted
 
 

@@ -170,7 +170,7 @@ def write_adapted(expansion: Expansion, work: Path) -> ExportReport:
     replaced = None
     if config.replace_all:
         replaced = replacements(expansion.vectors, vocabulary.whole_words, expansion.alignment)
-    write_expanded(checkpoint, expansion.rows(), work, dtype=config.dtype, replaced=replaced)
+    write_expanded(checkpoint, expansion.rows(), work, replaced=replaced)
     copy_side_files(folder, work)
     copy_task(folder, work)
     AddedWords.build(entries, vocabulary, first_id, config.oov).write(work / WORDS_FILE)

@@ -121,7 +121,6 @@ def fit(
     """Fit the map on the overlap: ``source`` ``(n, d_source)`` word vectors, ``target`` ``(n, d_target)`` base rows.
 
     - ``lstsq``: argmin_W Σ‖W x − y‖², no intercept, no weights; the minimum-norm W if the rank is too low.
-    - ``ridge``: the same plus λ‖W‖², where λ is ``config.ridge`` times the mean squared singular value of ``source``.
     - ``procrustes``: the W with orthonormal columns (rows, if the target is narrower) that maximises tr(Wᵀ Yᵀ X):
       W = U Vᵀ with Yᵀ X = U S Vᵀ (Schönemann 1966). It does not scale.
     - ``identity``: W = I. ``random``: no map, rows drawn from N(0, 0.02) or with the mean and deviation of ``target``.
@@ -246,8 +245,7 @@ def _solve(triangle: Triangle, n: int, config: AlignConfig) -> tuple[Float64Arra
     if config.method == "procrustes":  # the nearest semi-orthogonal matrix to XᵀY
         U, _, Vt = np.linalg.svd(right.T @ (singular[:, None] * projected), full_matrices=False)
         return U @ Vt, rank, condition
-    penalty = config.ridge * float(np.mean(S**2)) if config.method == "ridge" else 0.0
-    return right.T @ ((singular / (singular**2 + penalty))[:, None] * projected), rank, condition
+    return right.T @ ((singular / singular**2)[:, None] * projected), rank, condition
 
 
 def _residual(source: Array, target: Array, transposed: Float64Array) -> float:

@@ -151,23 +151,19 @@ def select(
     counts: Int64Array,
     base: Container[str],
     config: ExpandConfig,
-    vocabulary: BaseVocabulary,
     allowed: Container[str] | None = None,
 ) -> Int64Array:
     """Select the ``words`` that get a row: indices, most frequent first, ties in order, int64 (n_new,).
 
-    Words in ``base`` have a row already or are special tokens. A word must be in ``allowed``, if set, occur
-    ``config.min_count`` times according to ``counts`` (n_words,), and have ``config.min_pieces`` pieces in
-    ``vocabulary`` (``[UNK]`` is one). Selects at most ``config.max_words``. New ids follow this order, which is that of
-    word2vec's vector files, as in Poerner et al. 2020.
+    Words in ``base`` have a row already or are special tokens. A word must be in ``allowed``, if set, and
+    occur ``config.min_count`` times according to ``counts`` (n_words,). Selects at most
+    ``config.max_words``. New ids follow this order, which is that of word2vec's vector files, as in Poerner et al.
+    2020.
     """
     order: Int64Array = np.argsort(-np.asarray(counts, np.int64), kind="stable")
     order = order[counts[order] >= config.min_count]
     is_allowed = [words[i] not in base and (allowed is None or words[i] in allowed) for i in order.tolist()]
     order = order[np.array(is_allowed, bool)]
-    if config.min_pieces > 1:
-        n_pieces = np.array(list(map(len, vocabulary.pieces([words[i] for i in order.tolist()]))), np.int64)
-        order = order[n_pieces >= config.min_pieces]
     return order[: config.max_words]
 
 
@@ -394,7 +390,7 @@ class Expansion:
         if self.config.restrict_to:
             files = [Path(path) for path in self.config.restrict_to]
             allowed = words_in_files(files, WordSplitter(self.vocabulary.tokenizer))
-        return select(words, self.vectors.counts, existing, self.config, self.vocabulary, allowed)
+        return select(words, self.vectors.counts, existing, self.config, allowed)
 
     @cached_property
     def entries(self) -> NewEntries:
@@ -402,7 +398,7 @@ class Expansion:
         if not len(self.new_word_indices):
             raise InputError(
                 f"none of the {len(self.vectors.words):,} words gets a row (the model or the options exclude them)",
-                "lower --min-count, --min-pieces, or use a larger corpus",
+                "lower --min-count, or use a larger corpus",
             )
         words = [self.vectors.words[row] for row in self.new_word_indices.tolist()]
         return new_entries(words, self.vocabulary, self.config.oov, self._surface_forms[self.new_word_indices])

@@ -320,7 +320,7 @@ def test_the_client_of_the_hub_is_left_as_it_is(hub: Hub) -> None:
         ({"max_memory": "much"}, UsageError, "--max-memory is 'much'"),
         ({"dry_run": True}, UsageError, "adapt has no argument dry_run"),
         ({"max_time": "6h"}, UsageError, "adapt has no argument max_time"),
-        ({"method": "ridge", "ridge": -2}, UsageError, "--ridge is -2.0, must be"),
+        ({"alpha": -2}, UsageError, "--alpha is -2.0, must be"),
     ],
 )
 def test_wrong_arguments_are_named(settings: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import MAX_SHARD_BYTES, copy_side_files, write_expanded
-from greenadapt.config import DType
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import ArrayFile, Streamed
 from tests.support.sentence_models import describe_sentences
@@ -180,29 +179,27 @@ def test_weights_with_old_names_get_those_of_today_and_no_byte_changes(tiny_mode
 
 
 @pytest.mark.parametrize("source_type", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("dtype", [None, "float32", "float16", "bfloat16"])
-def test_element_types(tiny_model: TinyModel, tmp_path: Path, source_type: torch.dtype, dtype: DType | None) -> None:
+def test_element_types(tiny_model: TinyModel, tmp_path: Path, source_type: torch.dtype) -> None:
     source = tiny_model("BertForMaskedLM")
     weights = {name: weight.to(source_type) for name, weight in load_file(source / "model.safetensors").items()}
     counter = torch.tensor([1 << 40, -3])
     save_file({**weights, "counter": counter}, source / "model.safetensors", {"format": "pt"})
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps({**config, "dtype": str(source_type).removeprefix("torch.")}))
-    result = expand(source, tmp_path / "out", dtype=dtype)
-    target = getattr(torch, dtype) if dtype else source_type
+    result = expand(source, tmp_path / "out")
 
     written = load_file(tmp_path / "out" / "model.safetensors")
     assert torch.equal(written.pop("counter"), counter)
     n_rows = result.before.n_rows
     for name, weight in written.items():
-        assert weight.dtype == target
-        assert torch.equal(weight[: len(weights[name])], weights[name].to(target)), name
+        assert weight.dtype == source_type
+        assert torch.equal(weight[: len(weights[name])], weights[name].to(source_type)), name
     # New rows are rounded once, not to the type of the old checkpoint first.
-    assert torch.equal(written[result.before.embedding_name][n_rows:], torch.from_numpy(result.rows).to(target))
-    assert transformers.BertForMaskedLM.from_pretrained(tmp_path / "out").dtype == target
+    assert torch.equal(written[result.before.embedding_name][n_rows:], torch.from_numpy(result.rows).to(source_type))
+    assert transformers.BertForMaskedLM.from_pretrained(tmp_path / "out").dtype == source_type
 
 
-def test_a_config_without_a_type_gets_the_new_one(tiny_model: TinyModel, tmp_path: Path) -> None:
+def test_a_config_without_a_type_gets_none(tiny_model: TinyModel, tmp_path: Path) -> None:
     source = tiny_model("BertModel")
     config = json.loads((source / "config.json").read_text())
     for key in ("dtype", "torch_dtype"):
@@ -210,20 +207,26 @@ def test_a_config_without_a_type_gets_the_new_one(tiny_model: TinyModel, tmp_pat
     (source / "config.json").write_text(json.dumps({**config, "own_setting": ["kept", 1]}))
     result = expand(source, tmp_path / "same")
     assert result.after.config == {**config, "own_setting": ["kept", 1], "vocab_size": result.before.n_rows + N_NEW}
-    expand(source, tmp_path / "half", dtype="float16")
-    assert load(tmp_path / "half", "BertModel").dtype == torch.float16
+
+
+def in_type(folder: Path, dtype: torch.dtype) -> Path:
+    """``folder`` with all weights in this type."""
+    weights = {name: weight.to(dtype) for name, weight in load_file(folder / "model.safetensors").items()}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    return folder
 
 
 def test_values_too_large_for_a_type_are_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
-    checkpoint = Checkpoint.open(tiny_model("BertModel"))
+    checkpoint = Checkpoint.open(in_type(tiny_model("BertModel"), torch.float16))
     rows = new_rows(checkpoint)
     rows[2, 3] = 70_000
     with pytest.raises(InputError, match=r"word_embeddings\.weight has the value 70000, too large for float16"):
-        write_expanded(checkpoint, rows, tmp_path / "out", dtype="float16")
+        write_expanded(checkpoint, rows, tmp_path / "out")
     replaced = {0: np.full(checkpoint.dim, -1e6, np.float32)}
     with pytest.raises(InputError, match="has the value -1e\\+06, too large for float16"):
-        write_expanded(checkpoint, rows[:2], tmp_path / "out", dtype="float16", replaced=replaced)
-    write_expanded(checkpoint, rows, tmp_path / "out", dtype="bfloat16")
+        write_expanded(checkpoint, rows[:2], tmp_path / "out", replaced=replaced)
+    checkpoint = Checkpoint.open(in_type(tiny_model("BertModel", name="wide"), torch.bfloat16))
+    write_expanded(checkpoint, rows, tmp_path / "out")
     expected = rows.astype(ml_dtypes.bfloat16)
     np.testing.assert_array_equal(Checkpoint.open(tmp_path / "out").embedding()[checkpoint.n_rows :], expected)
 

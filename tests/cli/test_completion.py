@@ -57,7 +57,7 @@ NAMED = [recipe.name for recipe in list_recipes()]
         ("greenadapt align --variant ", ["long", "short", "small"]),
         ("greenadapt align -c papers --variant s", ["short"]),
         ("greenadapt align --meth", ["--method"]),
-        ("greenadapt align --rid", ["--ridge"]),
+        ("greenadapt align --rand", ["--random-scale"]),
         ("greenadapt align --help", ["--help", "--help-all"]),
         ("greenadapt align --workspace elsewhere --variant ", []),
     ],

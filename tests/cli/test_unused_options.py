@@ -77,8 +77,7 @@ def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Pa
     ("words", "names"),
     [
         ("expand -c t.txt --rows form --replace-all", ("--replace-all", "--rows map", "--rows form")),
-        ("align -c t.txt --ridge 2", ("--ridge", "--method ridge", "--method lstsq")),
-        ("align -c t.txt --method ridge --random-scale matched", ("--random-scale", "--method random")),
+        ("align -c t.txt --method lstsq --random-scale matched", ("--random-scale", "--method random")),
         ("finetune --task ner -m m --train t.tsv --gpus-each 1", ("--gpus-each", "--cluster")),
         ("finetune --task ner -m m --train t.tsv --strategy single", ("--strategy", "--memory")),
         ("finetune --task ner -m m --train t.tsv --unfreeze-memory", ("--unfreeze-memory", "--memory")),
@@ -129,7 +128,7 @@ def test_a_field_of_some_documents_is_enough(run_alone: Run, tiny_model: Callabl
     ("settings", "names"),
     [
         ({"replace_all": True}, ("--replace-all", "--rows map")),
-        ({"ridge": 2.0, "method": "lstsq"}, ("--ridge", "--method ridge")),
+        ({"random_scale": "matched", "method": "lstsq"}, ("--random-scale", "--method random")),
         ({"field": "abstract"}, ("field", "t.txt")),
     ],
 )

@@ -140,7 +140,7 @@ def test_what_is_not_adapted_or_was_made_from_something_else(session: Session, a
     with pytest.raises(InputError, match="result of align, expected expand"):
         assess_rows(session, str(adapted[2].path), AssessConfig())
     again = Session(session.workspace, Notes(), force=True)
-    align(again, adapted[2].manifest.facts["corpus"], None, AlignConfig(method="ridge"))
+    align(again, adapted[2].manifest.facts["corpus"], None, AlignConfig(method="procrustes"))
     with pytest.raises(MissingError, match=r"align was made again since .*expand was"):
         assess_rows(session, str(adapted[-1].path), AssessConfig())
 

@@ -132,19 +132,19 @@ def test_changed_text_is_noticed_and_only_then_work_is_done(
 def test_another_configuration_is_refused_kept_beside_or_replaced(
     session: Session, notes: Notes, results: list[Result], corpus: str, model: str
 ) -> None:
-    ridge = replace(PLAN, align=AlignConfig(method="ridge"))
-    with pytest.raises(ConflictError, match=r"method: lstsq → ridge.*--variant NAME"):
-        adapt(session, corpus, model, ridge)
+    procrustes = replace(PLAN, align=AlignConfig(method="procrustes"))
+    with pytest.raises(ConflictError, match=r"method: lstsq → procrustes.*--variant NAME"):
+        adapt(session, corpus, model, procrustes)
     assert [result.fresh for result in adapt(session, corpus, model, PLAN)] == [False] * 4
-    beside = align_stage.align(replace(session, variant="ridge"), corpus, None, ridge.align)
-    assert beside.path.name == "align@ridge"
-    assert notes.notes[-1].endswith("has no w2v of variant ridge: using the plain one")
+    beside = align_stage.align(replace(session, variant="procrustes"), corpus, None, procrustes.align)
+    assert beside.path.name == "align@procrustes"
+    assert notes.notes[-1].endswith("has no w2v of variant procrustes: using the plain one")
     assert align_stage.align(session, corpus, None, PLAN.align).folder == results[2].folder
-    expanded = expand.expand(replace(session, variant="ridge"), corpus, None, PLAN.expand)
+    expanded = expand.expand(replace(session, variant="procrustes"), corpus, None, PLAN.expand)
     assert expanded.manifest.inputs["alignment"]["path"] == str(beside.path)
     assert not any("has no align of variant" in note for note in notes.notes)
-    replaced = align_stage.align(replace(session, force=True), corpus, None, ridge.align)
-    assert replaced.manifest.config["method"] == "ridge"
+    replaced = align_stage.align(replace(session, force=True), corpus, None, procrustes.align)
+    assert replaced.manifest.config["method"] == "procrustes"
 
 
 @pytest.mark.slow

@@ -34,7 +34,6 @@ from tests.conftest import WORDS, wordpiece_vocabulary
 SELECT_WORDS = ["the", "insulin", "egfr", "[CLS]", "rare", "cardia", "virus"]
 COUNTS = np.array([900, 5, 80, 70, 1, 5, 60])
 BASE = {"the", "virus", "[CLS]"}
-PIECES = {"insulin": 3, "egfr": 4, "rare": 1, "cardia": 2}
 
 
 class Vocabulary:
@@ -51,17 +50,15 @@ class Vocabulary:
 
 
 def chosen(allowed: set[str] | None = None, **config: object) -> list[str]:
-    pieces: Any = Vocabulary({word: [0] * n for word, n in PIECES.items()})
-    return [SELECT_WORDS[i] for i in select(SELECT_WORDS, COUNTS, BASE, ExpandConfig(**config), pieces, allowed)]
+    return [SELECT_WORDS[i] for i in select(SELECT_WORDS, COUNTS, BASE, ExpandConfig(**config), allowed)]
 
 
 def test_each_limit_leaves_words_out() -> None:
     assert chosen(max_words=2) == ["egfr", "insulin"]
     assert chosen(min_count=5) == ["egfr", "insulin", "cardia"]
-    assert chosen(min_pieces=3) == ["egfr", "insulin"]
     assert chosen({"rare", "cardia", "the", "absent"}) == ["cardia", "rare"]
     assert chosen(set()) == []
-    assert chosen({"rare", "cardia"}, min_pieces=2, max_words=1) == ["cardia"]
+    assert chosen({"rare", "cardia"}, max_words=1) == ["cardia"]
 
 
 @given(
@@ -72,8 +69,7 @@ def test_each_limit_leaves_words_out() -> None:
 def test_selection_is_the_sorted_filter(entries: list[tuple[str, int]], base: set[str], min_count: int) -> None:
     words = [word for word, _ in entries]
     counts = np.array([count for _, count in entries], np.int64)
-    vocabulary: Any = Vocabulary({word: [0] * len(word) for word in words})
-    indices = select(words, counts, base, ExpandConfig(min_count=min_count), vocabulary)
+    indices = select(words, counts, base, ExpandConfig(min_count=min_count))
     expected = sorted((-count, i) for i, (word, count) in enumerate(entries) if count >= min_count and word not in base)
     assert indices.tolist() == [i for _, i in expected]
 
@@ -163,7 +159,7 @@ def test_from_vectors_to_a_grown_embedding(tiny_model: Callable[..., Path], tmp_
     def adapted(scale: float, folder: Path) -> np.ndarray:
         vectors = matrix * np.float32(scale)
         alignment = fit(vectors[: len(base)], target, AlignConfig())
-        new = select(words, counts, {*base, "[CLS]"}, ExpandConfig(), Vocabulary({}))  # type: ignore[arg-type]
+        new = select(words, counts, {*base, "[CLS]"}, ExpandConfig())
         assert [words[i] for i in new] == ["tachycardia", "insulin"]
         names: Any = [words[i] for i in new]
         word_vectors = WordVectors(words, counts, vectors)
