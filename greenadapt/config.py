@@ -582,7 +582,6 @@ class TrainConfig(Checked):
         ),
     ] = 32
     weight_decay: Annotated[NotNegative, advanced("Decoupled weight decay, except on biases and layer norms.")] = 0.0
-    clip: Annotated[Positive, advanced("Maximum norm of the gradient.")] = 1.0
     precision: Annotated[Precision, _PRECISION] = "auto"
     keep: Annotated[
         Keep,

@@ -204,7 +204,6 @@ def finetune(
     warmup: float = 0.1,
     batch_size: int | None = None,
     weight_decay: float = 0.0,
-    clip: float = 1.0,
     precision: Precision = "auto",
     keep: Keep | None = None,
     patience: int | None = None,

@@ -27,6 +27,8 @@ from greenadapt.training.feed import Draw, Feed, Purpose, random_bits
 
 TENSORS, POSITION, RECORD = "state.safetensors", "state.json", "record.json"
 # Small sets have epochs of a few steps, and the state is three times the model.
+MAX_NORM = 1.0
+"""The largest norm of the gradient; a longer one is clipped."""
 _SECONDS_BETWEEN_EPOCHS_SAVED = 60
 STATE_HINT = "remove this folder to train from the beginning"
 
@@ -82,7 +84,7 @@ def remove_state(folder: Path) -> None:
 
 # Settings that determine the trained weights; a state can be resumed only with the same ones.
 _RESUME_SETTINGS = (
-    "mix", "epochs", "max_steps", "learning_rate", "warmup", "batch_size", "weight_decay", "clip",
+    "mix", "epochs", "max_steps", "learning_rate", "warmup", "batch_size", "weight_decay",
 )  # fmt: skip
 # The state of Adam per weight; weights of a single task have made fewer steps than shared ones.
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
@@ -336,7 +338,7 @@ class Training:
     def _update(self, share: _StepShare, mean_loss: torch.Tensor) -> Step:
         train, number = self._plan.train, self.number + 1
         epoch = self.epoch
-        norm = torch.nn.utils.clip_grad_norm_(self._weights.values(), train.clip)
+        norm = torch.nn.utils.clip_grad_norm_(self._weights.values(), MAX_NORM)
         loss, grad_norm = torch.stack([mean_loss, norm]).tolist()
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
             self._optimizer.zero_grad(set_to_none=True)

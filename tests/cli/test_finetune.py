@@ -196,7 +196,7 @@ def requested(run_alone: Run, monkeypatch: pytest.MonkeyPatch) -> Requested:
 def test_every_setting_of_training(requested: Requested, files: tuple[object, ...]) -> None:
     settings: dict[str, Any] = {
         "mix": "both", "pool": "base", "epochs": 2, "learning_rate": 7e-3, "max_steps": 3,
-        "warmup": 0.2, "batch_size": 12, "weight_decay": 0.1, "clip": 0.5, "keep": "best", "patience": 2,
+        "warmup": 0.2, "batch_size": 12, "weight_decay": 0.1, "keep": "best", "patience": 2,
         "precision": "bfloat16",
     }  # fmt: skip
     assert [name for name, default in asdict(TrainConfig()).items() if settings[name] == default] == []
@@ -305,7 +305,7 @@ def test_what_fails_says_so_in_a_line(
 ) -> None:
     model = tiny_model()
     start = ("finetune", "-m", model, *QUICK, "-o", "run")
-    diverged = last_line(run_alone(*start, *files, "--lr", 1e30, "--clip", 1e30, code=1))
+    diverged = last_line(run_alone(*start, *files, "--lr", 1e30, code=1))
     assert re.search(r"training diverged in step \d+ \(epoch 1\): loss .* use a lower --learning-rate", diverged)
     assert f"--train {os.devnull} has no examples" in last_line(
         run_alone(*start, "--task", "ner", "--train", os.devnull, code=1)

@@ -96,7 +96,7 @@ def test_every_setting(run_alone: Run, text: str, monkeypatch: pytest.MonkeyPatc
     }  # fmt: skip
     training: dict[str, Any] = {
         "mix": "fixed", "epochs": 2, "max_steps": 3, "learning_rate": 1e-3, "warmup": 0.2, "batch_size": 12,
-        "weight_decay": 0.1, "clip": 0.5, "precision": "bfloat16",
+        "weight_decay": 0.1, "precision": "bfloat16",
     }  # fmt: skip
     assert asdict(PretrainConfig()).keys() == config.keys()
     memory = ("--memory", "base", "--strategy", "gated", "--memory-attention", "gate", "--memory-layers", "2")
@@ -145,7 +145,7 @@ def test_what_fails_says_so_in_a_line(run_alone: Run, text: str, tiny_model: Tin
     texts_file(tmp_path / "task.jsonl")
     missing = last_line(run_alone(*start, "--text", "task.jsonl", "--field", "body", code=1))
     assert "has no field body, it has: text, label" in missing
-    diverged = last_line(run_alone(*start, "--text", text, "--lr", 1e30, "--clip", 1e30, code=1))
+    diverged = last_line(run_alone(*start, "--text", text, "--lr", 1e30, code=1))
     assert re.search(r"training diverged in step \d+ \(epoch 1\)", diverged)
     assert not (tmp_path / "run").exists()
 

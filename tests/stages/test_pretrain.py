@@ -119,7 +119,7 @@ def test_memory_and_what_it_needs(tiny_model: TinyModel, tmp_path: Path) -> None
     assert result.manifest.config == {
         "max_length": 32, "heldout": 0.3, "mask_share": 0.15, "head_steps": 3, "seed": 0,
         "mix": "sample", "epochs": 2, "max_steps": None, "learning_rate": 2e-3, "warmup": 0.1, "batch_size": 8,
-        "weight_decay": 0.0, "clip": 1.0, "precision": "auto", "format": "text", "fields": [],
+        "weight_decay": 0.0, "precision": "auto", "format": "text", "fields": [],
         "memory": {
             "strategy": "gated", "attention": "memory", "layers": [2], "source": "paper", "gate_init": "zero",
             "project": False, "frozen": True,

@@ -243,7 +243,7 @@ def test_the_kept_weights_are_those_of_the_named_epoch_after_a_kill(
 
 
 def test_a_diverging_run_leaves_the_last_good_state(model: Path, tmp_path: Path) -> None:
-    setup = replace(make_setup(model, tmp_path, learning_rate=1e30, clip=1e30), run=RunConfig(checkpoint_steps=1))
+    setup = replace(make_setup(model, tmp_path, learning_rate=1e30), run=RunConfig(checkpoint_steps=1))
     run = FinetuneRun(setup, 0, tmp_path / "seed")
     with pytest.raises(InputError, match=r"training diverged in step (\d) \(epoch 1\)") as raised:
         run.train()

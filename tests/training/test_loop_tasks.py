@@ -19,6 +19,7 @@ from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
 from greenadapt.models.machine import Machine
 from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Feature
+from greenadapt.training import loop
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Draw, Feed, Plan
 from greenadapt.training.loop import Step, Training, learning_rate
@@ -111,7 +112,7 @@ def _plain(model: MultitaskModel, items: Any, feed: Feed) -> list[float]:
             loss = (cross_entropy(output["start_logits"], first) + cross_entropy(output["end_logits"], last)) / 2
         adam.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), train.clip)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), loop.MAX_NORM)
         adam.step()
         schedule.step()
         losses.append(loss.item())
@@ -122,10 +123,13 @@ def _plain(model: MultitaskModel, items: Any, feed: Feed) -> list[float]:
 @pytest.mark.usefixtures("steady_adam")
 @pytest.mark.parametrize("sampling", ["round-robin", "anneal"])
 @pytest.mark.parametrize("max_tokens", [4096, 30])
-def test_it_learns_what_plain_torch_learns(tiny_model: Build, sampling: Sampling, max_tokens: int) -> None:
+def test_it_learns_what_plain_torch_learns(
+    tiny_model: Build, sampling: Sampling, max_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "MAX_NORM", 0.5)
     items = _items()
     items["answers"] = items_of(QA, 5, 4)  # of one length, as plain torch takes padding for possible answers
-    feed = _feed(_train(clip=0.5, warmup=0.25, max_steps=12), sampling, items, max_tokens=max_tokens)
+    feed = _feed(_train(warmup=0.25, max_steps=12), sampling, items, max_tokens=max_tokens)
     ours, theirs = _model(tiny_model, **NO_DROPOUT), _model(tiny_model, **NO_DROPOUT)
     training = _training(ours, feed)
     assert [step.loss for step in training.train_steps()] == pytest.approx(_plain(theirs, items, feed), abs=1e-5)
