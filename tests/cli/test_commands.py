@@ -203,7 +203,10 @@ FAILURES: dict[str, Case] = {
         lambda f, m: ["adapt", "-c", f / "text.txt", "-m", "minilmm"],
         r"no model minilmm.*did you mean minilm\?",
     ),
-    "half a parse": (_corpus_case("p.json", b'{"abstract": "Some text"}'), "abstract is not a list of paragraphs"),
+    "half a parse": (
+        _corpus_case("p.json", b'{"abstract": "Some text"}'),
+        "p.json:1 has no field text, it has: abstract",
+    ),
     "a workspace name of none": (lambda f, m: ["adapt", "-c", f / "text.txt", "-m", "a--b"], "a--b is not a hub id"),
     "a path as corpus name": (
         lambda f, m: ["align", "--vectors", _vectors(f / "v.vec", ["a"]), "-m", m(name="other"), "-c", "../../x"],

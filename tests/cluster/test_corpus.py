@@ -146,7 +146,7 @@ def test_what_was_done_when_a_command_ended_is_not_done_again(
 def test_an_error_in_a_part_names_the_line_of_the_file(cluster: Cluster, tokenizer: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "some words"}\n' * 2_500 + "[]\n" + '{"text": "some words"}\n' * 2_500)
-    with pytest.raises(InputError, match=r"a\.jsonl, line 2501 is a list"):
+    with pytest.raises(InputError, match=r"a\.jsonl:2501 is a list"):
         prepared_on_nodes(cluster, path, tokenizer, tmp_path / "many", CorpusConfig())
 
 

@@ -186,7 +186,7 @@ def test_a_distribution_has_what_its_tests_read() -> None:
         "CONTRIBUTING.md",
     }  # fmt: skip
     assert names <= set(settings["sdist"]["include"])
-    assert {"corpora", "examples"} <= set(settings["wheel"]["force-include"])
+    assert {"corpora", "examples/glue.toml"} <= set(settings["wheel"]["force-include"])
 
 
 def test_every_key_of_a_recipe_is_described() -> None:

@@ -26,21 +26,18 @@ OTHERS = {
     "corpus/download.py": "the publisher's manifests and metadata",
     "corpus/text.py": "the user's text, with lone surrogates",
     "corpus/rows.py": "the user's JSON lines",
-    "corpus/articles.py": "the publisher's parses",
     "tasks/questions.py": "the user's questions",
     "models/weights.py": "a configuration of transformers in memory",
     "tokenization/vocabulary.py": "a tokenizer in memory",
-    "tokenization/export.py": "tokenizer.json",
+    "tokenization/export.py": "a tokenizer in memory",
 }
 """Who parses JSON, and whose it is."""
 FOREIGN = {
     "checkpoints/reader.py": "config.json and the index of shards",
     "checkpoints/source.py": "config.json, and a manifest that may be another program's",
-    "checkpoints/writer.py": "modules.json of sentence-transformers",
     "inference/search/store.py": "meta.json of tantivy",
     "storage/files.py": "one uses the other",
     "tokenization/files.py": "tokenizer_config.json; vocab.json and settings of transformers",
-    "tokenization/export.py": "config.json",
 }
 """Who reads a file of another program."""
 

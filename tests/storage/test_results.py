@@ -14,11 +14,9 @@ import pytest
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.progress import Silent
-from greenadapt.stages.session import Session
 from greenadapt.storage.files import hash_json
 from greenadapt.storage.jobs import Job, Outcome, Place, check_place, plan_job, run_job
 from greenadapt.storage.results import Result, open_result, read_manifest, result_behind, verified
-from greenadapt.storage.workspace import Workspace
 from tests.conftest import Notes
 
 
@@ -455,9 +453,6 @@ def test_a_finished_model_is_only_trained_again_by_force(run_place: Place, tmp_p
         run_with_inputs(run_place, replace(finished(), advice={"test": "greenadapt evaluate"}))
     assert json.loads((run_place.path / "manifest.json").read_text())["cost"] == first.manifest.cost
     assert run_with_inputs(run_place, finished(), force=True).fresh
-    (tmp_path / "a.tsv").write_text("of the demo, which brings its own models up to date")
-    session = Session(Workspace(tmp_path), Notes(), out=run_place.path, updates=True)
-    assert session.run(run_place, finished()).fresh
     (run_place.path / "model").write_text("damaged")
     with pytest.raises(InputError, match=r"run/model .*--force"):
         run_with_inputs(run_place, finished())

@@ -119,7 +119,7 @@ def sentencepiece(kind: str, name: str, **options: Any) -> Callable[[Path], None
 FAMILIES: dict[str, Callable[[Path], None]] = {
     **dict.fromkeys(("bert", "distilbert", "electra", "nomic_bert"), wordpiece),
     "mpnet": mpnet,
-    **dict.fromkeys(("roberta", "gpt2"), bytelevel),
+    "roberta": bytelevel,
     **dict.fromkeys(("xlm-roberta", "camembert", "gte"), sentencepiece("xlmr", "sentencepiece.bpe.model")),
     "albert": sentencepiece("albert", "spiece.model"),
     "deberta-v2": sentencepiece("deberta", "spm.model"),
