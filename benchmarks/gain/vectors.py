@@ -168,8 +168,8 @@ def read_vectors(adapted: Path, source: str) -> tuple[list[str], Array]:
         matrix = np.ones_like(matrix)
     elif source == "other":
         corpus = adapted.parents[1]
-        other = _OTHERS[corpus.name.split("-")[0]]
-        [adapted] = corpus.parent.glob(f"{other}-*/{adapted.parent.name}/expand-*")
+        other_corpus = _OTHERS[corpus.name.split("-")[0]]
+        [adapted] = corpus.parent.glob(f"{other_corpus}-*/{adapted.parent.name}/expand-*")
         words, matrix = _prepared(adapted)
     norms = np.linalg.norm(matrix, axis=1, keepdims=True)
     scaled = matrix / np.maximum(norms, 1e-9) * np.sqrt(matrix.shape[1])

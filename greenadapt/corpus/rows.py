@@ -127,7 +127,7 @@ def table_rows(
     number of cells unless ``decoder`` is lenient, and for a cell longer than the decoder's limit; ``hint`` says what to
     do about quotation marks.
     """
-    numbered = next(((number, line) for number, line in lines if line.strip(" \r\n")), None)
+    numbered = _next_line(lines)
     if numbered is None:
         return list(form.columns), iter(())
     separator, numbered = _separator(separator, numbered, lines, path, has_header=not form.columns)
@@ -157,6 +157,11 @@ def table_rows(
     return names, whole_rows()
 
 
+def _next_line(lines: Lines) -> tuple[int, str] | None:
+    """The next line that is not blank, with its number."""
+    return next(((number, line) for number, line in lines if line.strip(" \r\n")), None)
+
+
 def _separator(
     separator: str, first: tuple[int, str], lines: Lines, path: str, *, has_header: bool
 ) -> tuple[str, tuple[int, str]]:
@@ -164,12 +169,12 @@ def _separator(
     number, line = first
     if separator == ",":
         if named := _EXCEL_SEPARATOR.fullmatch(line.rstrip("\r\n")):
-            return named[1], next(((n, text) for n, text in lines if text.strip(" \r\n")), (number + 1, ""))
+            return named[1], _next_line(lines) or (number + 1, "")
         unquoted = re.sub(r'"[^"]*"?', "", line)
         return next((character for character in ",;\t|" if character in unquoted), ","), first
-    if has_header and "\t" not in line and (other := re.search("[,;|]", line)):
+    if has_header and "\t" not in line and (unexpected := re.search("[,;|]", line)):
         raise InputError(
-            f"{path}, line {number}: the header has no tab, but {other[0]!r}", "name the file .csv, or correct it"
+            f"{path}, line {number}: the header has no tab, but {unexpected[0]!r}", "name the file .csv, or correct it"
         )
     return separator, first
 
