@@ -11,7 +11,7 @@ import numpy as np
 from greenadapt.architectures import ARCHITECTURES, stated_type
 from greenadapt.checkpoints.layout import COMPILED_FILE, EMBEDDING_FILE
 from greenadapt.errors import InputError, MissingError, require
-from greenadapt.storage.arrays import CODES, Array, ArrayFile, row_blocks
+from greenadapt.storage.arrays import CODES, Array, ArrayFile, require_finite
 from greenadapt.storage.files import Json, read_object
 
 StoredWeights = ArrayFile | dict[str, Array]
@@ -20,7 +20,6 @@ _OLD_ENDS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm
 """Old name → new name, for ends of names in weights converted from TensorFlow."""
 _FOREIGN = ("tf_model*.h5", "*.ckpt*", "flax_model*.msgpack", "*.ot", "*.gguf", "rust_model*")
 """Weights of other frameworks."""
-_BLOCK_BYTES = 1 << 20  # fits in a core's cache
 _PARAMETERS = (".weight", ".bias")
 _STATE_DICT = "save the state_dict of the model, or use a model that has model.safetensors"
 _FORMS = (("", ""), ("_", ""), ("_", "_internal"))
@@ -129,16 +128,7 @@ class Checkpoint:
     def require_finite(self, names: Iterable[str] | None = None) -> None:
         """Raise ``InputError`` if one of the weights ``names``, by default all, has NaN or infinity."""
         for name in self.names if names is None else names:
-            weight = self[name]
-            if np.issubdtype(weight.dtype, np.integer) or weight.dtype == np.bool_:
-                continue
-            for block in row_blocks(weight, _BLOCK_BYTES):
-                if not np.isfinite(block).all():
-                    n_bad = sum(int((~np.isfinite(part)).sum()) for part in row_blocks(weight, _BLOCK_BYTES))
-                    raise InputError(
-                        f"{self.folder}: {n_bad:,} of the {weight.size:,} numbers of {name} are NaN or infinity",
-                        "download or train the model again",
-                    )
+            require_finite(self[name], name, self.folder)
 
     def _require_layers(self) -> None:
         """Raise ``InputError`` if the weights do not fit the architecture inferred from the configuration."""

@@ -182,11 +182,11 @@ def open_graph(source: GraphSource, quantize: Quantize) -> GraphRunner:
     folder = source.folder
     compiled = Compiled.read(folder)
     if compiled is not None:
-        checkpoint = Checkpoint.open(folder)
+        checkpoint, table = read_table(folder)
         file = folder / GRAPH_FILE
         if not file.is_file():
             raise InputError(f"{folder} has no {file.name}", "copy the whole folder, or compile the model again")
-        return _runner(file, compiled, RowTable.of(checkpoint.embedding()), checkpoint)
+        return _runner(file, compiled, table, checkpoint)
 
     def build(work: Path) -> Outcome:
         from greenadapt.models.graph_export import write_graph

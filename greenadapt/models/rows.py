@@ -4,17 +4,16 @@ The gradient of a row that no input uses is always zero, and Adam changes it onl
 the rows that occur gives the same result as training the whole table.
 """
 
-import mmap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.storage.arrays import Array, ArrayFile, BoolArray, IntArray
+from greenadapt.storage.arrays import Array, ArrayFile, BoolArray, IntArray, release_pages, require_finite
 from greenadapt.tasks.base import Input
 from greenadapt.tokenization.files import SpecialIds
 from greenadapt.workers import grouped
@@ -121,23 +120,17 @@ class RowTable:
 
 def read_table(folder: Path) -> tuple[Checkpoint, RowTable]:
     """The whole model, and its embedding as trained, in a folder of ``write_model``, or of ``write_rows`` in
-    ``seeds/<seed>`` of one.
+    ``seeds/<seed>`` of one; raises ``InputError`` if it has NaN or infinity.
     """
-    if (folder / "config.json").is_file():
-        checkpoint = Checkpoint.open(folder)
+    is_whole = (folder / "config.json").is_file()
+    checkpoint = Checkpoint.open(folder if is_whole else folder.parent.parent)
+    checkpoint.require_finite([checkpoint.embedding_name])
+    if is_whole:
         return checkpoint, RowTable.of(checkpoint.embedding())
-    checkpoint, file = Checkpoint.open(folder.parent.parent), ArrayFile(folder / ROWS_FILE)
+    file = ArrayFile(folder / ROWS_FILE)
+    require_finite(file["rows"], "rows", file.path)
     changed, shrink = Rows(np.asarray(file["ids"])), float(file.metadata["shrink"])
     return checkpoint, RowTable(checkpoint.embedding(), changed, file["rows"], shrink)
-
-
-def release_pages(array: Array) -> None:
-    """Release the pages of a memory-mapped array, which count as memory of this process once they were read."""
-    owner: Any = array
-    while isinstance(owner, np.ndarray):
-        owner = owner.base
-    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
-        owner.madvise(mmap.MADV_DONTNEED)
 
 
 def _ids_of(examples: Iterable[Input]) -> Iterator[IntArray]:

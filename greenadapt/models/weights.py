@@ -21,7 +21,7 @@ from greenadapt.checkpoints.reader import Checkpoint, open_torch_file
 from greenadapt.checkpoints.writer import write_weights
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.models.rows import ROWS_FILE, Rows, RowTable, read_table
-from greenadapt.storage.arrays import Array, ArrayFile, IntArray, Streamed, write_arrays
+from greenadapt.storage.arrays import Array, ArrayFile, IntArray, Streamed, require_finite, write_arrays
 from greenadapt.storage.files import Json, write_json
 from greenadapt.tasks.base import Features, HeadShape
 
@@ -79,11 +79,14 @@ def as_array(tensor: torch.Tensor) -> Array:
 
 
 def read_tensors(path: Path) -> Tensors:
-    """Read all tensors of a safetensors file or an old ``.bin`` by name; ``InputError`` for a broken file."""
-    if path.suffix == ".bin":
-        return {name: as_tensor(array) for name, array in open_torch_file(path).items()}
-    file = ArrayFile(path)
-    return {name: as_tensor(file[name]) for name in file.names}
+    """Read all tensors of a safetensors file or an old ``.bin`` by name; ``InputError`` for a broken file, and for NaN
+    or infinity.
+    """
+    file = open_torch_file(path) if path.suffix == ".bin" else ArrayFile(path)
+    names = file.names if isinstance(file, ArrayFile) else file
+    for name in names:
+        require_finite(file[name], name, path)
+    return {name: as_tensor(file[name]) for name in names}
 
 
 def write_tensors(tensors: Mapping[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
@@ -508,13 +511,18 @@ def _quiet() -> Iterator[None]:
 
 
 def read_weights(checkpoint: Checkpoint) -> Tensors:
-    """All weights except those with an entry per row of the vocabulary; raises ``InputError`` for a compiled model."""
+    """All weights except those with an entry per row of the vocabulary.
+
+    Raises ``InputError`` for a compiled model, and for NaN or infinity.
+    """
     if checkpoint.is_compiled:
         raise InputError(
             f"{checkpoint.folder} is a compiled model, which torch cannot load", "give the model that it was made from"
         )
     vocabulary = {checkpoint.embedding_name, checkpoint.decoder_name, *checkpoint.bias_names}
-    return {name: as_tensor(checkpoint[name]) for name in checkpoint.names if name not in vocabulary}
+    names = [name for name in checkpoint.names if name not in vocabulary]
+    checkpoint.require_finite(names)
+    return {name: as_tensor(checkpoint[name]) for name in names}
 
 
 def _arrays(model: "PreTrainedModel") -> dict[str, Array]:

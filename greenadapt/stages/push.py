@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from greenadapt.checkpoints.provenance import check_model
 from greenadapt.checkpoints.source import find_model, hub_answers
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError, first_line
 from greenadapt.progress import Progress
@@ -41,7 +42,9 @@ def push(request: PushRequest, progress: Progress) -> Json:
     ``ConflictError`` if the hub cannot be reached or refuses.
     """
     _check_repo(request.repo)
-    folder = find_model(str(request.folder)).folder
+    model = find_model(str(request.folder))
+    check_model(model, whole=True)
+    folder = model.folder
     if (folder / MANIFEST).is_file():
         verified(open_result(folder, read_manifest(folder).stage))
     sizes = {str(path.relative_to(folder)): path.stat().st_size for path in _published(folder)}

@@ -49,6 +49,8 @@ CODES = {dtype: name for name, dtype in DTYPES.items()}
 _AGAIN = "fetch or make it again"
 _MAX_HEADER = 100_000_000  # bytes; the safetensors format's own limit
 _MAX_AXES = 64  # numpy's own
+_CACHED_BYTES = 1 << 20
+"""A block that fits in a core's cache."""
 _MAX_ARRAY = 1 << 62  # bytes of an array whose shape would be allowed if no axis were empty
 SPLITMIX_STEP = np.uint64(0x9E3779B97F4A7C15)
 """The difference of successive inputs of ``mixed`` in SplitMix64 (Steele, Lea and Flood 2014)."""
@@ -180,6 +182,28 @@ def row_blocks(array: Array, block_bytes: int = 16 << 20) -> Iterable[Array]:
     step = max(1, block_bytes // row)
     for begin in range(0, len(array), step):
         yield array[begin : begin + step]
+
+
+def release_pages(array: Array) -> None:
+    """Release the pages of a memory-mapped array, which count as memory of this process once they were read."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+        owner.madvise(mmap.MADV_DONTNEED)
+
+
+def require_finite(array: Array, name: str, source: Path) -> None:
+    """Raise ``InputError`` with the weight's ``name`` and ``source`` if it has NaN or infinity; releases its pages."""
+    if np.issubdtype(array.dtype, np.integer) or array.dtype == np.bool_:
+        return
+    n_bad = sum(int(np.size(block) - np.isfinite(block).sum()) for block in row_blocks(array, _CACHED_BYTES))
+    release_pages(array)
+    if n_bad:
+        raise InputError(
+            f"{source}: {n_bad:,} of the {array.size:,} numbers of {name} are NaN or infinity",
+            "download or train the model again",
+        )
 
 
 def same_arrays(a: Array, b: Array) -> bool:

@@ -127,6 +127,7 @@ class ModelRows:
     def open(cls, folder: Path) -> "ModelRows":
         """The rows of the model in ``folder``."""
         checkpoint = Checkpoint.open(folder)
+        checkpoint.require_finite([checkpoint.embedding_name])
         tokenizer = DualTokenizer.of_model(folder, checkpoint.n_rows)
         vocabulary, added = BaseVocabulary(tokenizer.base), tokenizer.added.all_surfaces()
         first, rows = tokenizer.added.first_id, checkpoint.embedding()

@@ -18,6 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 from greenadapt.errors import InputError
 from greenadapt.stages.finetune.compare import finetune
+from greenadapt.storage.arrays import read_metadata
 from tests.conftest import Run, last_line, tiny_model_in
 from tests.support.small_tasks import VOCABULARY, Signalling, adapted, facts_file, ner_request, session
 
@@ -51,10 +52,10 @@ def folder(models: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def change(model: Path, name: str, position: tuple[int, int], value: float) -> None:
-    weights = load_file(model / "model.safetensors")
+def change(model: Path, name: str, position: tuple[int, ...], value: float, file: str = "model.safetensors") -> None:
+    weights = load_file(model / file)
     weights[name][position] = value
-    save_file(weights, model / "model.safetensors", {"format": "pt"})
+    save_file(weights, model / file, {**read_metadata(model / file), "format": "pt"})
 
 
 PREDICT = ("predict", "-m", "run", "-i", "in.txt")
@@ -195,6 +196,37 @@ def test_nothing_is_made_before_a_refusal(folder: Path, run_alone: Run, command:
     line = run_alone(command[0], "--corpus", "corpus.txt", *command[1:], *ADAPT, code=1)
     assert re.search(message, last_line(line))
     assert [*(folder / "ws").rglob("manifest.json")] == []
+
+
+NORM = "bert.encoder.layer.1.output.LayerNorm.bias"
+COMPILE = ("compile", "-m", "run", "-o", "compiled")
+
+
+@pytest.mark.parametrize(
+    ("command", "file", "name"),
+    [
+        (PREDICT, "model.safetensors", NORM),
+        (PREDICT, "model.safetensors", EMBEDDING),
+        ((*PREDICT, "--seed", 1), "seeds/1/weights.safetensors", NORM),
+        ((*PREDICT, "--seed", 1), "seeds/1/rows.safetensors", "rows"),
+        (("evaluate", "-m", "run", "--test", "test.tsv"), "model.safetensors", NORM),
+        (("serve", "-m", "run", "--port", 0), "model.safetensors", NORM),
+        (("push", "run", "a/b", "--dry-run"), "model.safetensors", NORM),
+        (COMPILE, "model.safetensors", NORM),
+        (("neighbours", "-m", "run", "tachycardia"), "model.safetensors", EMBEDDING),
+    ],
+)
+def test_a_weight_that_is_no_number_is_refused_at_opening(
+    folder: Path, run_alone: Run, capfd: pytest.CaptureFixture[str], command: tuple[Any, ...], file: str, name: str
+) -> None:
+    (folder / "run" / "manifest.json").unlink()  # without the checksums of the files
+    rank = load_file(folder / "run" / file)[name].ndim
+    change(folder / "run", name, (0,) * rank, -np.inf if file.startswith("seeds") else np.nan, file)
+    result = run_alone(*command, code=1)
+    stderr = result.stderr + capfd.readouterr().err  # that of the server's workers
+    assert re.search(rf"1 of the [\d,]+ numbers of {re.escape(name)} are NaN or infinity", stderr)
+    assert "Traceback" not in stderr
+    assert result.stdout == ""
 
 
 def test_another_configuration_is_refused_before_the_corpus_is_read_again(folder: Path, run_alone: Run) -> None:
