@@ -178,7 +178,8 @@ def split(item: tuple[int, tuple[Piece, ...]], job: SplitJob) -> Json:
         (folder / "words").write_bytes("\n".join(numbers).encode())
         arrays = {"hashes": np.array(log.hashes), "n_lines": np.array(log.n_lines)}
         write_arrays(folder / DOCUMENTS, arrays)
-        return {"documents": len(log.hashes), "text_bytes": log.n_bytes, "read": job.reading.counts}
+        read = {"read": job.reading.counts, "skipped": job.reading.skipped}
+        return {"documents": len(log.hashes), "text_bytes": log.n_bytes, **read}
 
     return make_once(job.path("text", part), make)
 
@@ -344,7 +345,7 @@ def _split_parts(
     with progress.bar("splitting text into words", size_hint, "bytes") as bar:
         for part_facts in cluster.run(split, enumerate(parts), job):
             facts.append(part_facts)
-            job.reading.add(part_facts["read"])
+            job.reading.add(part_facts["read"], part_facts["skipped"])
             bar.advance(part_facts["text_bytes"])
     job.reading.require_text()
     return facts

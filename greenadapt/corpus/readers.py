@@ -9,7 +9,7 @@ import shlex
 import unicodedata
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -83,8 +83,11 @@ def pieces_of(paths: Iterable[str], kind: str, counts: Counter[str]) -> Iterator
                 counts["dangling_links"] += 1
 
 
-def warn_symlinks(name: str, counts: Mapping[str, int], progress: Progress) -> None:
-    """Warn about the symlinks that ``pieces_of`` skipped in the folder ``name``."""
+def warn_skipped(name: str, decoder: Decoder, progress: Progress) -> None:
+    """Warn about the files of unknown kinds and the symlinks that were skipped in the folder or archive ``name``."""
+    counts = decoder.counts
+    if skipped := decoder.skipped_files():
+        progress.warn(f"{name}: skipped {skipped}; name theirs with --format")
     if linked := counts.get("linked_folders"):
         links = counted(linked, "symlink to a folder", "symlinks to folders")
         progress.warn(f"{name}: skipped {links}: name the folders themselves")
@@ -198,7 +201,7 @@ class CorpusReader:
         Replaces lone surrogates. Raises ``InputError`` if a file is invalid or beyond a limit, or no source has text.
         """
         recipe = self.recipe
-        counts = self._decoder.counts = Counter[str]()
+        counts = self._restart()
         if recipe.format == "pydocs":
             documents = pydocs.read_pydocs(recipe.packages, counts=counts, workers=self._workers)
         else:
@@ -222,12 +225,26 @@ class CorpusReader:
 
     def pieces(self) -> list[Piece]:
         """The pieces that ``documents`` reads, in order; counts the skipped symlinks. Not for pydocs."""
-        counts = self._decoder.counts = Counter[str]()
-        return list(pieces_of(self.paths, self.recipe.format, counts))
+        return list(pieces_of(self.paths, self.recipe.format, self._restart()))
 
-    def add(self, counts: Mapping[str, int]) -> None:
-        """Add the ``counts`` of another reader."""
+    def _restart(self) -> Counter[str]:
+        self._decoder.counts, self._decoder.skipped = Counter[str](), []
+        return self._decoder.counts
+
+    @property
+    def skipped(self) -> list[str]:
+        """The first files of unknown kinds, which were skipped."""
+        return self._decoder.skipped
+
+    def add(self, counts: Mapping[str, int], skipped: Sequence[str]) -> None:
+        """Add the ``counts`` and the ``skipped`` files of another reader."""
         self._decoder.counts.update(counts)
+        self._decoder.skipped += skipped
+
+    def warn_skipped(self, progress: Progress) -> None:
+        """Warn about skipped files and symlinks, except in archives of PMC, which also contain lists of files."""
+        if self.recipe.format != "pmc":
+            warn_skipped(self.recipe.argument, self._decoder, progress)
 
     def require_text(self) -> None:
         """Raise ``InputError`` if no document has been read."""
@@ -235,8 +252,8 @@ class CorpusReader:
             return
         counts, sources = self._decoder.counts, counted(len(self.paths), "source")
         hint = "check the files"
-        if skipped := counts["skipped_files"]:
-            hint = f"skipped {counted(skipped, 'file')} of unknown kinds: give their format with --format"
+        if skipped := self._decoder.skipped_files():
+            hint = f"skipped {skipped}: give their format with --format"
         elif broken := counts["broken_lines"]:
             hint = f"skipped {counted(broken, 'line or row', 'lines or rows')}: leave out --lenient to see why"
         raise InputError(f"corpus {self.recipe.argument or self.recipe.name} has no text in {sources}", hint)
@@ -343,7 +360,7 @@ def _read_pieces(
             by_name = format_of(name)
             file_kind = {"auto": by_name, "pmc": _PMC_MEMBERS.get(by_name, "")}.get(kind, kind)
             if file_kind not in readers:
-                decoder.counts["skipped_files"] += 1
+                decoder.skip_file(name)
                 continue
             with opening as stream:
                 if name in decoder.spans:

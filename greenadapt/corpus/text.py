@@ -17,10 +17,11 @@ from typing import IO, Any
 from greenadapt.config import TextLimits
 from greenadapt.errors import InputError, byte_size, counted
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json
+from greenadapt.storage.files import Json, short
 
 _BLOCK = 1 << 16
 _LINES_CHECKED = 100
+_NAMES_SHOWN = 3
 """Lines in which a NUL byte means a binary file; in later lines it is noise."""
 _TEXT = re.compile(rb"\S")
 _LINE_END, _PARAGRAPH_END = re.compile(rb"\n"), re.compile(rb"\n[^\S\n]*\n")
@@ -69,6 +70,20 @@ class Decoder:
     """File name → the lines to read, for files that are not read whole."""
     first_broken: int = 0
     """The first line that was skipped, from 1; an entry in a JSON array."""
+    skipped: list[str] = field(default_factory=list)
+    """Names of the first files of unknown kinds, which were skipped and counted as ``skipped_files``."""
+
+    def skip_file(self, name: str) -> None:
+        """Count a file of an unknown kind."""
+        self.counts["skipped_files"] += 1
+        if len(self.skipped) < _NAMES_SHOWN:
+            self.skipped.append(name)
+
+    def skipped_files(self) -> str:
+        """The number of files of unknown kinds, and the names of the first, for messages; "" if there are none."""
+        n, names = self.counts["skipped_files"], ", ".join(map(short, self.skipped[:_NAMES_SHOWN]))
+        more = ", …" if n > _NAMES_SHOWN else ""
+        return f"{counted(n, 'file')} of unknown kinds ({names}{more})" if n else ""
 
     def skip(self, line: int, error: InputError) -> None:
         """Count a broken line or row if ``lenient``, else raise ``error``."""

@@ -19,7 +19,7 @@ from greenadapt.corpus.opening import (
     open_input,
     require_names,
 )
-from greenadapt.corpus.readers import read_whole, warn_symlinks
+from greenadapt.corpus.readers import read_whole, warn_skipped
 from greenadapt.corpus.recipes import FORMATS, format_of
 from greenadapt.corpus.rows import Lines, json_rows
 from greenadapt.corpus.text import ArrivingLines, Decoder, Document
@@ -307,14 +307,12 @@ def read_texts(
             yield NamedText(names.name(document), text, title)
     except InputError:
         if source != STDIN and Path(source).is_file() and _is_empty(source):
-            raise _without_text(name, kind, Counter()) from None
+            raise _without_text(name, kind, Decoder()) from None
         refuse_squad(source)
         raise
     if not counts["documents"]:
-        raise _without_text(name, kind, counts)
-    if skipped := counts["skipped_files"]:
-        progress.warn(f"{name}: skipped {counted(skipped, 'file')} of unknown kinds; name theirs with --format")
-    warn_symlinks(name, counts, progress)
+        raise _without_text(name, kind, decoder)
+    warn_skipped(name, decoder, progress)
     if empty := counts["empty"]:
         progress.warn(f"{name}: left out {counted(empty, 'document')} without text")
     decoder.warn_replaced(name, progress)
@@ -346,11 +344,10 @@ def _format_within(name: str, kind: str) -> str:
     return format_of(name.rpartition(":")[0]) if kind == "auto" else kind
 
 
-def _without_text(name: str, kind: str, counts: Counter[str]) -> InputError:
-    if skipped := counts["skipped_files"]:
-        return InputError(
-            f"{name} has no text: skipped {counted(skipped, 'file')} of unknown kinds", "name theirs with --format"
-        )
+def _without_text(name: str, kind: str, decoder: Decoder) -> InputError:
+    counts = decoder.counts
+    if skipped := decoder.skipped_files():
+        return InputError(f"{name} has no text: skipped {skipped}", "name theirs with --format")
     if counts["empty"] > 1:
         return InputError(f"{name} has no text in {counts['empty']:,} documents", "give some that have text")
     fault = "has no files" if kind == "auto" and not counts["empty"] else "is empty"

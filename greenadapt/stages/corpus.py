@@ -13,7 +13,7 @@ from greenadapt.corpus.on_cluster import FINISHED_PARTS, PARTS, prepare_on_clust
 from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.prepared import prepare_corpus
 from greenadapt.corpus.pydocs import pydocs_versions
-from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local, warn_symlinks
+from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local
 from greenadapt.corpus.recipes import PMC, Recipe, Source, find_recipe, kept_input, list_recipes
 from greenadapt.errors import GreenadaptError, MissingError, UsageError, byte_size, counted
 from greenadapt.stages.plan import WOULD_RUN, PlannedStep
@@ -321,7 +321,7 @@ def _report_counts(session: Session, reading: CorpusReader, counts: Json) -> Non
         session.progress.note(
             f"dropped {counted(counts['duplicates'], 'exact duplicate')} of {counted(counts['documents'], 'document')}"
         )
-    warn_symlinks(reading.recipe.argument, reading.counts, session.progress)
+    reading.warn_skipped(session.progress)
     if broken := reading.counts.get("broken_lines", 0):
         what = counted(broken, "line or row that is", "lines or rows that are")
         session.progress.warn(f"{reading.recipe.argument}: skipped {what} broken or without the text's field")

@@ -492,7 +492,11 @@ def test_symlinks_to_nothing_are_counted(run_alone: Run, tmp_path: Path, tiny_mo
     for name in ("b.txt", ".hidden.txt"):
         (tmp_path / "texts" / name).symlink_to("gone.txt")
     (tmp_path / "texts" / "linked").symlink_to(tmp_path)
+    for name in ("c.md", "d.html", "e.pdf", "f.docx"):
+        (tmp_path / "texts" / name).write_text("heart rate\n")
     prepared = run_alone("corpus", "prepare", "texts", "-m", tiny_model(), "--json")
+    files = "4 files of unknown kinds (texts/c.md, texts/d.html, texts/e.pdf, …)"
+    assert f"warning: texts: skipped {files}; name theirs with --format" in prepared.stderr
     assert "warning: texts: skipped 1 symlink to files that do not exist" in prepared.stderr
     assert "warning: texts: skipped 1 symlink to a folder" in prepared.stderr
     read = json.loads(prepared.stdout)["facts"]["read"]

@@ -83,7 +83,7 @@ def on_one_machine(path: Path, tokenizer: Path, folder: Path, config: CorpusConf
     counts = prepare_corpus(
         read.documents(), tokenizer, folder, config, workers=1, max_memory=MIN_MEMORY, progress=Silent()
     )
-    return counts, read.counts, files(folder)
+    return counts, {**read.counts, "skipped": read.skipped}, files(folder)
 
 
 def prepared_on_nodes(
@@ -95,7 +95,7 @@ def prepared_on_nodes(
     )
     [parts] = folder.glob(*PARTS)
     shutil.rmtree(parts)
-    return counts, read.counts, files(folder)
+    return counts, {**read.counts, "skipped": read.skipped}, files(folder)
 
 
 @pytest.fixture(autouse=True)

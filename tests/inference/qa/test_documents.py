@@ -195,7 +195,7 @@ def test_a_folder_in_order_of_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         NamedText("papers/z.txt.gz", "packed"),
     ]
     assert notes.warnings == [
-        "papers/: skipped 2 files of unknown kinds; name theirs with --format",
+        "papers/: skipped 2 files of unknown kinds (papers/notes.pdf, papers/picture.png); name theirs with --format",
         "papers/: skipped 1 symlink to files that do not exist",
         "papers/: left out 1 document without text",
     ]
@@ -299,7 +299,7 @@ def test_folders_without_documents(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="none has no files"):
         texts(str(tmp_path / "none"))
     write(tmp_path / "pictures" / "a.png", b"\0")
-    with pytest.raises(InputError, match="pictures has no text: skipped 1 file of unknown kinds: name theirs with"):
+    with pytest.raises(InputError, match=r"pictures has no text: skipped 1 file of unknown kinds \(a\.png\): name"):
         texts(str(tmp_path / "pictures"))
     with pytest.raises(InputError, match=r"a\.png is not text"):
         texts(str(tmp_path / "pictures"), format="text")
