@@ -9,6 +9,7 @@ import math
 import mmap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ class ArrayFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        size = path.stat().st_size
+        self._size = size = path.stat().st_size
         self.metadata, self._entries, self._start = _header(path)
         for name, (dtype, shape, begin, end) in self._entries.items():
             if begin < 0 or end - begin != math.prod(shape) * dtype.itemsize or self._start + end > size:
@@ -91,11 +92,16 @@ class ArrayFile:
         dtype, shape, begin, end = self._entries[name]
         if begin == end:
             return np.zeros(shape, dtype)
-        first = self._start + begin
-        page = first // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-        with open(self.path, "rb") as file:  # numpy.memmap does the same in ten times the time
-            mapped = mmap.mmap(file.fileno(), self._start + end - page, access=mmap.ACCESS_READ, offset=page)
-        return np.ndarray(end - begin, np.uint8, mapped, first - page).view(dtype).reshape(shape)
+        return np.ndarray(end - begin, np.uint8, self._mapped, self._start + begin).view(dtype).reshape(shape)
+
+    @cached_property
+    def _mapped(self) -> mmap.mmap:
+        """The file, mapped once for all arrays, since each map keeps a file open."""
+        with open(self.path, "rb") as file:
+            return mmap.mmap(file.fileno(), self._size, access=mmap.ACCESS_READ)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_mapped"}
 
 
 def read_metadata(path: Path) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import resource
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -52,6 +53,18 @@ def load(folder: Path, architecture: str, **options: object) -> transformers.Pre
     model, info = model_class.from_pretrained(folder, output_loading_info=True, **options)
     assert {problem: names for problem, names in info.items() if names} == {}
     return model.eval()
+
+
+def test_a_model_of_many_layers_needs_few_open_files(tiny_model: TinyModel, tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(tiny_model("BertModel", num_hidden_layers=24))
+    assert len(checkpoint.names) > 256
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len([*Path("/proc/self/fd").iterdir()]) + 20, before[1]))
+    try:
+        write_expanded(checkpoint, new_rows(checkpoint), tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    load(tmp_path / "out", "BertModel")
 
 
 def new_rows(checkpoint: Checkpoint, n: int = N_NEW) -> np.ndarray:
