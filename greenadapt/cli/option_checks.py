@@ -31,9 +31,10 @@ def require_names(ctx: Any) -> None:
     """Raise ``InputError`` for a value, or the resolved path of one, that is not UTF-8."""
     for name, value in ctx.params.items():
         for item in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(item, str | Path):
+            if isinstance(item, str) and name not in READ | WRITTEN:
+                require_utf8(item, "give it in UTF-8, the encoding that the terminal should have")
+            elif isinstance(item, str | Path):
                 require_utf8(item)
-            if isinstance(item, Path) or (isinstance(item, str) and name in READ | WRITTEN):
                 with suppress(ValueError):  # of a null byte
                     require_utf8(os.path.realpath(expanded(item)))
 

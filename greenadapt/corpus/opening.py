@@ -9,7 +9,7 @@ import sys
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO
 from urllib.parse import urlsplit
@@ -50,10 +50,38 @@ def input_errors(name: str) -> Iterator[None]:
 
 @contextmanager
 def open_binary(path: str, limits: TextLimits = UNALTERABLE) -> Iterator[IO[bytes]]:
-    """Open a file on disk, http(s) or s3, decompressed by suffix (gz, bz2, xz, zst); see ``unpacked``."""
+    """Open a file on disk, http(s) or s3, decompressed by suffix (gz, bz2, xz, zst); see ``unpacked``.
+
+    Raises ``InputError`` for a zip archive, and after the block if the file changed meanwhile.
+    """
     _log.debug("reads %s", short(path) if "://" in path else path)  # an address may contain a password
     with input_errors(path), _opened(path, limits) as stream:
+        refuse_zip(path)
+        before = _state(path)
         yield stream
+    if before is not None and (after := _state(path)) is not None and before.st_ino == after.st_ino:
+        sizes = [before.st_size, after.st_size]
+        if (sizes[0], before.st_mtime_ns) != (sizes[1], after.st_mtime_ns):
+            raise InputError(
+                f"{path} changed while it was read: it had {sizes[0]:,} bytes and has {sizes[1]:,}",
+                "run it again when the file is finished",
+            )
+
+
+def _state(path: str) -> os.stat_result | None:
+    """The state of a file on disk; ``None`` for anything else."""
+    with suppress(OSError, ValueError):
+        return Path(path).stat() if Path(path).is_file() else None
+    return None
+
+
+def refuse_zip(path: str) -> None:
+    """Raise ``InputError`` for a file on disk that is a zip archive, which nothing here reads, such as a ``.xlsx``."""
+    if not Path(path).is_file():
+        return
+    with open(path, "rb") as file:
+        if file.read(4) == b"PK\3\4":
+            raise InputError(f"{path} is a zip archive, which is not read", "unpack it, or pack it as .tar.gz")
 
 
 def _opened(path: str, limits: TextLimits) -> IO[bytes]:

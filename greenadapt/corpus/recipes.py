@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from greenadapt.config import SampleBy, TextLimits
-from greenadapt.corpus.opening import data_suffix, open_binary, require_names
+from greenadapt.corpus.opening import data_suffix, open_binary, refuse_zip, require_names
 from greenadapt.errors import InputError, MissingError, UsageError, byte_size, counted
 from greenadapt.progress import Bar, Progress
 from greenadapt.storage.files import own_folder, path_name, read_toml, short
@@ -285,6 +285,7 @@ def _find(name_or_path: str, overrides: dict[str, Any]) -> Recipe:
     url = name_or_path if is_url else str(path.resolve())
     guessed = "auto" if path.is_dir() else format_of(url)
     if not guessed and not overrides.get("format"):
+        refuse_zip(url)
         raise InputError(
             f"{name_or_path}: the format cannot be inferred from the name",
             f"give --format, one of {', '.join(FORMATS)}",

@@ -17,6 +17,7 @@ from greenadapt.corpus.opening import (
     note_terminal,
     open_binary,
     open_input,
+    refuse_zip,
     require_names,
 )
 from greenadapt.corpus.readers import read_whole, warn_skipped
@@ -332,6 +333,7 @@ def _kind(source: str, format: str | None) -> str:  # noqa: A002  (the option's 
         require_names(source)
     kind = format or ("auto" if Path(source).is_dir() else format_of(source))
     if not kind:
+        refuse_zip(source)
         raise InputError(
             f"{source}: cannot tell the format from the name",
             f"give a file named {_SUFFIXES}, or say --format, one of {', '.join(formats)}",

@@ -36,14 +36,17 @@ def path_name(path: str) -> str:
     return f"{last or 'unnamed'}-{sha256(os.fsencode(path)).hexdigest()[:8]}"
 
 
-def require_utf8(path: str | os.PathLike[str]) -> None:
+_RENAME = "rename it (convmv -f latin1 -t utf8 does it)"
+
+
+def require_utf8(path: str | os.PathLike[str], hint: str = _RENAME) -> None:
     """Raise ``InputError`` for a name whose bytes are not UTF-8: manifests, cards and tokenizers could not hold it."""
     name = os.fspath(path)
     try:
         name.encode()
     except UnicodeEncodeError:
         escaped = os.fsencode(name).decode("utf-8", "backslashreplace")
-        raise InputError(f"{escaped} is not UTF-8", "rename it (convmv -f latin1 -t utf8 does it)") from None
+        raise InputError(f"{escaped} is not UTF-8", hint) from None
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:

@@ -81,8 +81,8 @@ class NerTask:
         """The non-empty sentences of a CoNLL file (``read_conll``), or of JSON lines or a hub data set
         (``tagged_record``), in IOB2.
 
-        Raises ``InputError`` with line and column. After ``fit``, warns of entity types without a label, and raises
-        ``InputError`` if none has one.
+        Raises ``InputError`` with line and column. After ``fit``, warns if there are no entities, or types without a
+        label, and raises ``InputError`` if none has one.
         """
         decoder, counts = Decoder(), Counter[str]()
         if data_suffix(source) in JSON_SUFFIXES or is_hub_id(source):
@@ -109,8 +109,10 @@ class NerTask:
         return {tag[2:] for example in examples for tag in example.tags or ()} - {""}
 
     def _check_types(self, examples: Sequence[Sentence], source: str, progress: Progress) -> None:
-        """Warn of entity types in ``examples`` without a label; raises ``InputError`` if none has one."""
+        """Warn of ``examples`` without entities, and of types without a label; ``InputError`` if none has one."""
         types, known = self.labels_in(examples), {label[2:] for label in self.labels} - {""}
+        if examples and not types:
+            progress.warn(f"{source} has no entities, only O: precision, recall and F1 are 0, whatever is predicted")
         if unseen := sorted(types - known):
             unseen_names = ", ".join(unseen[:5]) + (" …" if len(unseen) > 5 else "")
             if len(unseen) == len(types):

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,8 @@ import pytest
 
 from greenadapt.corpus.opening import data_suffix, open_input, open_member
 from greenadapt.errors import InputError, MissingError
+from greenadapt.inference.entries import read_texts
+from greenadapt.progress import Silent
 
 
 @pytest.mark.parametrize(
@@ -43,6 +46,29 @@ def test_input_is_a_file_or_standard_input(tmp_path: Path, monkeypatch: pytest.M
     assert not piped.closed
     with pytest.raises(MissingError, match="b does not exist"), open_input(str(tmp_path / "b")):
         pass
+
+
+@pytest.mark.parametrize("change", ["cut", "grown", "written again"])
+def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("heart rate\n" * 100_000)
+    os.utime(path, (0, 0))
+    documents = read_texts(str(path), Silent())
+    next(documents)
+    sizes = {"cut": 1000, "grown": 1_200_000, "written again": 1_100_000}
+    os.truncate(path, sizes[change])
+    with pytest.raises(InputError, match=rf"a\.txt changed .* it had 1,100,000 bytes and has {sizes[change]:,}: run"):
+        list(documents)
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.txt", tmp_path / "b.txt"
+    path.write_text("heart rate\n" * 100_000)
+    documents = read_texts(str(path), Silent())
+    next(documents)
+    other.write_text("virus\n")
+    other.replace(path)
+    assert {document.text for document in documents} == {"heart rate"}
 
 
 def test_a_member_is_decompressed_by_its_name() -> None:

@@ -135,7 +135,7 @@ NO_TEXT = "is not text: it has NUL bytes"
         ("a.txt", "\n\n", "has no text"),
         ("a.txt", "a text\n".encode("utf-16"), r"a\.txt is UTF-16, not UTF-8: convert it"),
         ("a.txt", b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + b"\n" * 10, NO_TEXT),
-        ("a.txt", b"PK\x03\x04\x14\x00\x00\x00" + b"\n" * 10, NO_TEXT),
+        ("a.txt", b"PK\x03\x04\x14\x00\x00\x00" + b"\n" * 10, r"a\.txt is a zip archive"),
         ("a.txt", b"a\x00b\x00" + b"\n" * 10, NO_TEXT),
         ("a.txt.gz", "plain", r"a\.txt\.gz cannot be read|a\.txt\.gz is truncated or damaged"),
         (

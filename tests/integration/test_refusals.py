@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -293,6 +294,28 @@ for command in {commands!r}:
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder)
     assert completed.stdout.splitlines() == [f"1 False {' '.join(command)}" for command in commands], completed.stderr
     assert len(completed.stderr.splitlines()) == len(commands)
+
+
+ZIP: list[tuple[Any, ...]] = [
+    ("adapt", "-c", "x.zip", "-m", "base"),
+    ("finetune", "--model", "adapted", *NER, "--train", "x.zip", "-o", "out"),
+    ("predict", "-m", "run", "-i", "x.zip"),
+    ("qa", "-m", "base", "--context", "x.zip", "--question", "who"),
+]
+
+
+@pytest.mark.parametrize("command", ZIP, ids=lambda command: command[0])
+def test_a_zip_archive_is_named(folder: Path, run_alone: Run, command: tuple[Any, ...]) -> None:
+    with zipfile.ZipFile(folder / "x.zip", "w") as archive:
+        archive.write(folder / "corpus.txt", "corpus.txt")
+    assert "x.zip is a zip archive, which is not read: unpack it" in last_line(run_alone(*command, code=1))
+
+
+@pytest.mark.parametrize(
+    "command", [("search", "corpus.index", "vir\udcffus"), ("neighbours", "-m", "adapted", "vir\udcffus")]
+)
+def test_a_word_that_is_not_utf8_has_no_advice_for_files(run_alone: Run, command: tuple[str, ...]) -> None:
+    assert "vir\\xffus is not UTF-8: give it in UTF-8" in last_line(run_alone(*command, code=1))
 
 
 @pytest.mark.parametrize(

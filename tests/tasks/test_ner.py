@@ -147,6 +147,11 @@ def test_types_unseen_in_training_are_named_and_missed(tmp_path: Path) -> None:
     assert notes.warnings == [
         f"{tmp_path / 'test.tsv'} has types that no training sentence has (Gene): they count as missed"
     ]
+    (tmp_path / "none.tsv").write_text("the\tO\nvirus\tO\n")
+    task.read(str(tmp_path / "none.tsv"), notes)
+    assert notes.warnings[1:] == [
+        f"{tmp_path / 'none.tsv'} has no entities, only O: precision, recall and F1 are 0, whatever is predicted"
+    ]
     with pytest.raises(InputError, match="has no type that a training sentence has: it has Gene, they have Disease"):
         task.read(write(tmp_path / "other.tsv", "p53\tB-Gene\n"), notes)
     scores = task.score(examples, [{"tags": ["B-Disease", "B-Disease"]}])
