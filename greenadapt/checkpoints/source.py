@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -20,6 +21,7 @@ from greenadapt.errors import GreenadaptError, InputError, MissingError, first_l
 from greenadapt.progress import is_program
 from greenadapt.storage.files import (
     AGAIN,
+    Json,
     beside,
     expanded,
     hash_file,
@@ -277,19 +279,36 @@ def _weight_patterns(folder: Path) -> list[str]:
 
 
 def require_whole(folder: Path, seed: int | None = None) -> None:
-    """Raise ``InputError`` if a model's folder lacks a file that affects predictions.
+    """Raise ``InputError`` if a model's folder lacks a file that affects predictions, or has that of another model.
 
-    The expected files, including the weights of ``seed``, are in the manifest and in the files that describe the model.
+    The expected files, including the weights of ``seed``, are in the manifest, which has their SHA-256, and in the
+    files that describe the model.
     """
-    for name, reason in {**_manifest_files(folder, seed), **_word_files(folder)}.items():
+    listed = _manifest_files(folder, seed)
+    for name, reason in {**dict.fromkeys(listed, f"{MANIFEST} lists it"), **_word_files(folder)}.items():
         if not (folder / name).is_file():
             raise InputError(
                 f"{folder} is not complete: it has no {name}, but {reason}", "copy the whole folder, or create it again"
             )
+    for name, entry in listed.items():
+        status = (folder / name).stat()
+        sha256 = _sha256(folder / name, status.st_ino, status.st_size, status.st_mtime_ns)
+        if isinstance(entry, dict) and entry.get("sha256", sha256) != sha256:
+            raise InputError(
+                f"{folder / name} is not the file of this model: its SHA-256 is {sha256[:12]}…, in {MANIFEST} it is "
+                f"{str(entry['sha256'])[:12]}…",
+                f"copy the whole folder of one model; if the file was changed on purpose, remove {MANIFEST}",
+            )
 
 
-def _manifest_files(folder: Path, seed: int | None) -> dict[str, str]:
-    """The files that determine predictions, from greenadapt's manifest: name → reason."""
+@lru_cache(maxsize=1024)
+def _sha256(path: Path, inode: int, size: int, mtime: int) -> str:
+    """The hash of a file that did not change since it was hashed."""
+    return hash_file(path)
+
+
+def _manifest_files(folder: Path, seed: int | None) -> Json:
+    """The files that determine predictions, from greenadapt's manifest: name → entry."""
     if not (folder / MANIFEST).is_file():
         return {}
     manifest = read_object(folder / MANIFEST, "greenadapt result")
@@ -298,12 +317,14 @@ def _manifest_files(folder: Path, seed: int | None) -> dict[str, str]:
     listed = manifest.get("files") or {}
     if not isinstance(listed, dict):
         raise InputError(f"{folder / MANIFEST}: files is not a JSON object", AGAIN)
-    names = [name for name in listed if not name.endswith((".md", ".jsonl"))]
     seed_folder = f"{SEEDS}/{seed}/"
     return {
-        name: f"{MANIFEST} lists it"
-        for name in names
-        if not name.startswith(f"{SEEDS}/") or (name.startswith(seed_folder) and not name.endswith((LOGITS, ".json")))
+        name: entry
+        for name, entry in listed.items()
+        if not name.endswith((".md", ".jsonl"))
+        and (
+            not name.startswith(f"{SEEDS}/") or (name.startswith(seed_folder) and not name.endswith((LOGITS, ".json")))
+        )
     }
 
 

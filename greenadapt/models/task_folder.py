@@ -70,6 +70,20 @@ def answers_from_elsewhere(folder: Path) -> bool:
     return str(architectures[0]).endswith("ForQuestionAnswering")
 
 
+def _require_labels(checkpoint: Checkpoint, task: Task[Any]) -> None:
+    """Raise ``InputError`` if the labels of a model's head are not those of its ``task``."""
+    config = task.head_config()
+    labels = {str(number): label for number, label in config.get("id2label", {}).items()}
+    n_labels = len(labels) or config["num_labels"]
+    of_head = checkpoint.config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}  # as transformers
+    if len(of_head) != n_labels or (labels and of_head != labels):
+        raise InputError(
+            f"{checkpoint.folder / TASK_FILE} has {n_labels} labels ({', '.join(labels.values()) or 'numbers'}), the "
+            f"head in config.json has {len(of_head)} ({', '.join(map(str, of_head.values()))})",
+            "copy both of the same model",
+        )
+
+
 @dataclass(frozen=True)
 class TaskFolder:
     """A fine-tuned model on disk: its task, and the folder of the weights of a seed."""
@@ -98,7 +112,9 @@ class TaskFolder:
             read_manifest(folder)  # refuses another format version
         opened = cls.without_model(folder, seed, task)
         require_whole(folder, seed)
-        Checkpoint.open(folder)  # refuses what is broken before anything heavy is loaded
+        checkpoint = Checkpoint.open(folder)  # refuses what is broken before anything heavy is loaded
+        if opened.part is None:
+            _require_labels(checkpoint, opened.task)
         weights = (opened.part or opened.weights) / WEIGHTS_FILE
         if weights.is_file():
             ArrayFile(weights)

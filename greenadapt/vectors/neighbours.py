@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.source import require_whole
 from greenadapt.storage.arrays import Array, FloatArray, Int64Array, row_blocks
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
@@ -125,7 +126,8 @@ class ModelRows:
 
     @classmethod
     def open(cls, folder: Path) -> "ModelRows":
-        """The rows of the model in ``folder``."""
+        """The rows of the model in ``folder``; raises what ``require_whole`` raises."""
+        require_whole(folder)
         checkpoint = Checkpoint.open(folder)
         checkpoint.require_finite([checkpoint.embedding_name])
         tokenizer = DualTokenizer.of_model(folder, checkpoint.n_rows)

@@ -60,6 +60,7 @@ def change(model: Path, name: str, position: tuple[int, ...], value: float, file
 
 
 PREDICT = ("predict", "-m", "run", "-i", "in.txt")
+COMPILE = ("compile", "-m", "run", "-o", "compiled")
 FINETUNE = ("finetune", "--model", "adapted", *NER, "--train", "train.tsv", "-o", "out")
 
 
@@ -68,6 +69,48 @@ def test_a_file_that_the_manifest_lists_is_missed(folder: Path, run_alone: Run, 
     (folder / "run" / name).unlink()
     line = last_line(run_alone(*PREDICT, code=1))
     assert f"run is not complete: it has no {name}, but manifest.json lists it: copy the whole folder" in line
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("finetune", "--model", "made", *NER, "--train", "train.tsv", "-o", "out"), WORDS),
+        (("neighbours", "-m", "made", "tachycardia"), WORDS),
+        (("pretrain", "--model", "made", "--text", "corpus.txt", "-o", "out"), "base_tokenizer/tokenizer.json"),
+        (("index", "--documents", "corpus.txt", "-m", "made", "-o", "out"), "tokenizer.json"),
+        (("push", "made", "a/b", "--dry-run"), "model.safetensors"),
+        (PREDICT, "task.json"),
+        (PREDICT, WORDS),
+        ((*PREDICT, "--seed", 1), "seeds/1/rows.safetensors"),
+        (("evaluate", "-m", "run", "--test", "test.tsv"), "seeds/1/weights.safetensors"),
+        (("serve", "-m", "run", "--port", 0), "base_tokenizer/tokenizer.json"),
+        (COMPILE, "model.safetensors"),
+    ],
+)
+def test_a_part_of_another_model_is_refused(folder: Path, run_alone: Run, command: tuple[Any, ...], name: str) -> None:
+    model = folder / ("run" if "run" in command else "made")
+    if model.name == "made":
+        run_alone("adapt", "--corpus", "corpus.txt", "--model", "base", *ADAPT, "-o", "made")
+    content = (model / name).read_bytes()
+    other = content + b" " if name.endswith(".json") else content[:-1] + bytes([content[-1] ^ 1])
+    (model / name).write_bytes(other)
+    assert f"{name} is not the file of this model: its SHA-256 is " in last_line(run_alone(*command, code=1))
+    (model / name).write_bytes(content)
+    (model / "README.md").write_text("edited")
+    (model / "note.txt").write_text("mine")
+    if command[0] in ("predict", "neighbours", "evaluate", "push"):
+        run_alone(*command)
+
+
+def test_labels_that_are_not_those_of_the_head_are_refused(folder: Path, run_alone: Run) -> None:
+    (folder / "run" / "manifest.json").unlink()
+    file = folder / "run" / "task.json"
+    task = json.loads(file.read_text())
+    for labels in (task["labels"][:-1], [*task["labels"], "B-New", "I-New"], ["O", "B-A", "I-A", "B-B", "I-B"]):
+        file.write_text(json.dumps({**task, "labels": labels}))
+        line = last_line(run_alone(*PREDICT, code=1))
+        assert f"task.json has {len(labels)} labels (O, " in line
+        assert "the head in config.json has 5 (O, B-Disease" in line
 
 
 def test_files_that_decide_nothing_may_be_missing(folder: Path, run_alone: Run) -> None:
@@ -200,7 +243,6 @@ def test_nothing_is_made_before_a_refusal(folder: Path, run_alone: Run, command:
 
 
 NORM = "bert.encoder.layer.1.output.LayerNorm.bias"
-COMPILE = ("compile", "-m", "run", "-o", "compiled")
 
 
 @pytest.mark.parametrize(
