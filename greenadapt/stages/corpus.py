@@ -237,6 +237,7 @@ def run_prepare(
                 workers=session.workers,
                 **common,
             )
+        reading.require_unchanged()
         _report_counts(session, reading, counts)
         facts = _facts(recipe, model) | {"read": reading.counts, "said": arguments}
         if current is not None and text == TextOptions() and "command" in current.manifest.facts:

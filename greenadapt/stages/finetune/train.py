@@ -4,7 +4,7 @@ It runs in this process, or in several that a launcher started.
 """
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -24,7 +24,7 @@ from greenadapt.checkpoints.provenance import adapted_input, model_facts
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import CHOSEN_FOR_TRAINING, RunConfig, TrainConfig
-from greenadapt.corpus.opening import require_source, source_input
+from greenadapt.corpus.opening import source_input
 from greenadapt.errors import InputError
 from greenadapt.models.adapters.shape import AdapterShape, layer_parts
 from greenadapt.progress import Silent
@@ -128,8 +128,7 @@ def run_together(stage: DistributedStage) -> Result:
 def check_finetune(session: Session, request: FinetuneRequest) -> "Finetuning":
     """Prepare a run; raises errors about models, files or the folder before any work."""
     start = Start.of(request.model, request.memory, request.memory_config)
-    for source in request.sources().values():
-        require_source(source)
+    sources = {name: source_input(source) for name, source in request.sources().items()}
     session = replace(session, out=session.out or default_out(request, start.model))
     place = session.place("", start.model.name, FINETUNE)
     has_dev = any(entry.dev for entry in request.tasks)
@@ -137,8 +136,8 @@ def check_finetune(session: Session, request: FinetuneRequest) -> "Finetuning":
     request = replace(request, training=session.kept_settings(place, FINETUNE, request.training, of_training))
     request = with_kept_tasks(session, place, request)
     if not request.is_plain:
-        return Finetuning(session, place, request, start)
-    run = SingleTaskFinetuning(session, place, request, start)
+        return Finetuning(session, place, request, start, sources)
+    run = SingleTaskFinetuning(session, place, request, start, sources)
     session.check(place, FINETUNE, run.config())
     return run
 
@@ -179,6 +178,8 @@ class Finetuning:
     place: Place
     request: FinetuneRequest
     start: Start
+    sources: Mapping[str, Json]
+    """The entries of the files in a manifest, as they were when the command began."""
 
     def config(self) -> Json:
         """The settings that determine the result, without the content of files."""
@@ -219,7 +220,7 @@ class Finetuning:
         inputs = {"model": adapted_input(self.start.model)}
         if self.start.memory is not None:
             inputs["memory"] = self.start.memory.as_input()
-        return inputs | {name: source_input(source) for name, source in self.request.sources().items()}
+        return inputs | dict(self.sources)
 
     def build_seed(self, session: Session, work: Path, seed: int) -> None:
         """Train one seed in ``work``, side by side with other processes; it is finished once the first seed is."""
@@ -333,6 +334,11 @@ class Finetuning:
         request.note_chosen(len(tasks[0].train), session.progress)
         file = request.unlabelled
         unlabelled = [] if file is None else read_unlabelled(tasks[0], file, session.progress)
+        for name, source in request.sources().items():  # another model may have been trained in between
+            if source_input(source)["sha256"] != self.sources[name]["sha256"]:
+                raise InputError(
+                    f"{source} changed since the command began", "run the command again when its files are finished"
+                )
         machine = open_machine()
         from greenadapt.training.finetune import FinetuneSetup
 
