@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import logsumexp
 
-from greenadapt.checkpoints.layout import WEIGHTS_FILE
+from greenadapt.checkpoints.layout import GRAPH_FILE, MEMORY_FILE, WEIGHTS_FILE
 from greenadapt.config import EnsembleRule, Pool, ReadingOptions, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.models.graphs import GraphRunner, GraphSource, choose_backend, open_graph
@@ -248,7 +248,9 @@ def open_in_torch(folders: Sequence[TaskFolder]) -> "InferenceModel":
 
 def graph_source(folder: TaskFolder) -> GraphSource:
     """The task's model, to be run as a graph."""
-    files = [folder.weights / WEIGHTS_FILE, folder.weights / ROWS_FILE]
+    files = [folder.weights / name for name in (WEIGHTS_FILE, ROWS_FILE, GRAPH_FILE)]
+    if folder.weights != folder.folder:
+        files.append(folder.weights / MEMORY_FILE)
     if folder.part is not None:
         files.append(folder.part / WEIGHTS_FILE)
     export = partial(open_in_torch, [folder])

@@ -160,13 +160,18 @@ class GraphSource:
     """The task of a multitask model."""
     export: "Callable[[], InferenceModel]"
 
-    def config(self, quantize: Quantize) -> Json:
-        """All that decides the exported graph."""
+    @property
+    def sha256(self) -> str:
+        """The hash of all files that decide predictions."""
         model = PretrainedModel(self.folder.name, self.folder, str(self.folder))
         files = [hash_file(file) for file in self.files if file.is_file()]
+        return hash_json([adapted_input(model)["sha256"], *files])
+
+    def config(self, quantize: Quantize) -> Json:
+        """All that decides the exported graph."""
         packages = ("torch", "transformers", *_NEEDS)
         return {
-            "model": hash_json([adapted_input(model)["sha256"], *files]),
+            "model": self.sha256,
             "task": self.task,
             "quantize": quantize,
             "versions": {"greenadapt": __version__, **{name: import_module(name).__version__ for name in packages}},

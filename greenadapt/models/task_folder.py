@@ -76,7 +76,8 @@ def _require_labels(checkpoint: Checkpoint, task: Task[Any]) -> None:
     labels = {str(number): label for number, label in config.get("id2label", {}).items()}
     n_labels = len(labels) or config["num_labels"]
     of_head = checkpoint.config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}  # as transformers
-    if len(of_head) != n_labels or (labels and of_head != labels):
+    has_names = of_head != {str(i): f"LABEL_{i}" for i in range(len(of_head))}
+    if len(of_head) != n_labels or (has_names and labels and of_head != labels):
         raise InputError(
             f"{checkpoint.folder / TASK_FILE} has {n_labels} labels ({', '.join(labels.values()) or 'numbers'}), the "
             f"head in config.json has {len(of_head)} ({', '.join(map(str, of_head.values()))})",

@@ -8,8 +8,8 @@ from typing import Any
 from greenadapt.checkpoints.layout import is_multitask, task_names
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, QaConfig, ReadingOptions
-from greenadapt.errors import UsageError
-from greenadapt.inference.models import OpenedModel
+from greenadapt.errors import InputError, UsageError
+from greenadapt.inference.models import OpenedModel, graph_source
 from greenadapt.inference.predictor import shown_result
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.storage.files import Json, expanded
@@ -25,6 +25,20 @@ class ModelSource:
 
     name: str
     folder: TaskFolder
+    sha256: str
+    """Of all its files that decide predictions, when the server started."""
+
+    @classmethod
+    def of(cls, name: str, folder: TaskFolder) -> "ModelSource":
+        """The model as it is now."""
+        return cls(name, folder, graph_source(folder).sha256)
+
+    def require_unchanged(self) -> None:
+        """Raise ``InputError`` if the model is another one than when the server started."""
+        if graph_source(self.folder).sha256 != self.sha256:
+            raise InputError(
+                f"{self.folder.folder} is another model than when the server started", "start the server again"
+            )
 
 
 def find_models(models: Sequence[str], reading: ReadingOptions, task: str | None) -> tuple[ModelSource, ...]:
@@ -47,9 +61,9 @@ def find_models(models: Sequence[str], reading: ReadingOptions, task: str | None
         if is_multitask(folder):
             for task_name in task_names(folder) if task is None else (task,):
                 task_folder = TaskFolder.find(str(folder), reading.seed, task_name)
-                sources.append(ModelSource(f"{name}:{task_name}", task_folder))
+                sources.append(ModelSource.of(f"{name}:{task_name}", task_folder))
         else:
-            sources.append(ModelSource(name, TaskFolder.find(str(folder), reading.seed)))
+            sources.append(ModelSource.of(name, TaskFolder.find(str(folder), reading.seed)))
     return tuple(sources)
 
 
@@ -62,8 +76,11 @@ class ServedModel:
 
     @classmethod
     def open(cls, source: ModelSource, reading: ReadingOptions) -> "ServedModel":
-        """Read the weights; raises what ``OpenedModel.open`` raises."""
-        return cls(source.name, OpenedModel.open_to_predict(source.folder, reading))
+        """Read the weights; raises what ``OpenedModel.open`` and ``require_unchanged`` raise."""
+        source.require_unchanged()
+        opened = OpenedModel.open_to_predict(source.folder, reading)
+        source.require_unchanged()  # nor did it change meanwhile
+        return cls(source.name, opened)
 
     @property
     def kind(self) -> str:

@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import signal
 import socket
 import sys
 import traceback
@@ -10,7 +11,7 @@ from typing import Any
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
 from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, UsageError, one_line
@@ -23,6 +24,8 @@ from greenadapt.workers import end_with_parent, usable_cores
 TOKEN = "GREENADAPT_SERVE_TOKEN"
 """Environment variable of the token that requests have to send."""
 _MIN_TOKEN = 16
+_HANGUP: int = getattr(signal, "SIGHUP", 0)
+"""0 where the system has none (Windows)."""
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _MAX_CONNECTIONS = 512
 _SECONDS = 30
@@ -48,6 +51,43 @@ class ServeRequest:
             raise UsageError("--passages are those of an index, and there is none", "give --index, or leave it out")
 
 
+class _Supervisor(Multiprocess):
+    """Keeps workers alive; one that cannot start again is left out while others serve. SIGHUP ends the server, unless
+    it is ignored as by ``nohup``.
+    """
+
+    def __init__(self, config: uvicorn.Config, listening: socket.socket, progress: Progress) -> None:
+        ignores_hangup = bool(_HANGUP) and signal.getsignal(_HANGUP) is signal.SIG_IGN
+        super().__init__(config, [listening])
+        if ignores_hangup:
+            signal.signal(_HANGUP, signal.SIG_IGN)
+        self._progress = progress
+        self._first: list[Process] = []
+
+    def init_processes(self) -> None:
+        super().init_processes()
+        self._first = [*self.processes]
+
+    def handle_hup(self) -> None:
+        self.should_exit.set()
+
+    def keep_subprocess_alive(self) -> None:
+        for worker in [*self.processes]:
+            if self.should_exit.is_set() or worker.is_alive(timeout=_SECONDS_HUNG):
+                continue
+            worker.kill()
+            worker.join()
+            if worker.exitcode != STARTUP_FAILURE:
+                self.processes[self.processes.index(worker)] = new = Process(self.config, self.sockets)
+                new.start()
+            elif worker in self._first or len(self.processes) == 1:
+                self.should_exit.set()
+            else:
+                self.processes.remove(worker)
+                n_left = len(self.processes)
+                self._progress.warn(f"a worker could not start again, {n_left} of {self.processes_num} go on")
+
+
 @dataclass(frozen=True)
 class Application:
     """Makes the application in a worker process."""
@@ -58,9 +98,11 @@ class Application:
     def __call__(self) -> Any:
         """Open the models; after a failure the worker ends with an exit code that keeps it from being replaced."""
         end_with_parent()
+        if _HANGUP:  # of a closed terminal: the parent ends the workers
+            signal.signal(_HANGUP, signal.SIG_IGN)
         try:
             return self.make()
-        except GreenadaptError as error:
+        except (GreenadaptError, OSError) as error:
             sys.stderr.write(f"greenadapt: {one_line(str(error))}\n")
         except Exception:  # such as that of a GPU without memory
             traceback.print_exc()
@@ -81,7 +123,7 @@ class Application:
 
 
 def serve(request: ServeRequest, progress: Progress) -> None:
-    """Serve until SIGINT or SIGTERM; requests in progress are finished first.
+    """Serve until SIGINT, SIGTERM or SIGHUP; requests in progress are finished first.
 
     Raises ``ConflictError`` if the port is taken, ``UsageError`` for a token that is too short, what ``find_models``
     raises, and ``ResourceError`` if a worker cannot open the models.
@@ -102,7 +144,7 @@ def serve(request: ServeRequest, progress: Progress) -> None:
             progress.warn(f"anyone who reaches {config.host} may ask: set {TOKEN} to require a token")
         names, port = ", ".join(model.name for model in models), listening.getsockname()[1]
         progress.note(f"serving {names} at http://{_bracketed(config.host)}:{port} (Ctrl-C stops it)")
-        supervisor = Multiprocess(_uvicorn_config(Application(models, request)), [listening])
+        supervisor = _Supervisor(_uvicorn_config(Application(models, request)), listening, progress)
         supervisor.run()
     if any(worker.exitcode == STARTUP_FAILURE for worker in supervisor.processes):
         raise ResourceError("a worker could not start", "the line above says why")

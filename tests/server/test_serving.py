@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from greenadapt.config import ReadingOptions, ServeConfig
 from greenadapt.server.models import ServedModel, find_models
 from greenadapt.server.serving import Application, ServeRequest
 from tests.support.small_served import serving
+from tests.support.small_tasks import trained
 
 Run = Callable[..., Result]
 BODY = {"texts": ["tachycardia of the heart"]}
@@ -30,13 +32,22 @@ def ask(address: str, path: str, body: Any = None) -> Any:
     """The answer of the server as soon as it gives one."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{address}{path}", data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as response:
+    with urllib.request.urlopen(request, timeout=120) as response:
         return json.load(response)
 
 
-def worker_of(process: subprocess.Popen[str]) -> int:
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    [worker] = [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def ticks(pid: int) -> int:
+    """The processor time of a process so far."""
+    return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+
+
+def worker_of(process: subprocess.Popen[str]) -> int:
+    [worker] = workers_of(process)
     return worker
 
 
@@ -69,6 +80,41 @@ def test_a_killed_worker_comes_back_and_sigterm_finishes_what_is_being_answered(
         assert ask(address, "/predict", BODY) == response
         assert worker_of(process) != worker
         assert answered_after(process.terminate, address, BODY) == response
+        assert (*process.communicate(timeout=60), process.returncode) == ("", "", 0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="NOT TESTED: a killed worker, without /proc")
+def test_a_worker_does_not_start_again_from_another_model(models: Path, tmp_path: Path) -> None:
+    shutil.copytree(models / "ner", tmp_path / "ner")
+    with serving(tmp_path / "ner", "--workers", "2") as (process, address):
+        assert process.stderr is not None
+        response = ask(address, "/predict", BODY)
+        first, second = workers_of(process)
+        while True:  # until both have opened the model
+            before = [ticks(first), ticks(second)]
+            time.sleep(3)
+            if ticks(first) + ticks(second) - sum(before) < 40:
+                break
+        trained(tmp_path / "ner")
+        os.kill(first, signal.SIGKILL)
+        lines = [process.stderr.readline(), process.stderr.readline()]
+        assert "ner is another model than when the server started: start the server again" in lines[0]
+        assert "a worker could not start again, 1 of 2 go on" in lines[1]
+        assert [ask(address, "/predict", BODY) for _ in range(3)] == [response] * 3
+        assert workers_of(process) == [second]
+        os.kill(second, signal.SIGKILL)
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert "a worker could not start" in stderr
+        assert "Traceback" not in stderr
+
+
+@pytest.mark.slow
+def test_a_server_ends_with_its_terminal(models: Path) -> None:
+    with serving(models / "ner", "--workers", "2") as (process, address):
+        hang_up = lambda: os.killpg(process.pid, signal.SIGHUP)  # noqa: E731
+        assert answered_after(hang_up, address, BODY)["predictions"]
         assert (*process.communicate(timeout=60), process.returncode) == ("", "", 0)
 
 

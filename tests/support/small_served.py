@@ -54,9 +54,9 @@ def application(
 
 
 @contextmanager
-def serving(model: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(model: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Start the command in a process group of its own; yield the process and its address."""
-    command = [sys.executable, "-m", "greenadapt", "serve", "-m", str(model), "--port", "0"]
+    command = [sys.executable, "-m", "greenadapt", "serve", "-m", str(model), "--port", "0", *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
