@@ -20,7 +20,16 @@ from greenadapt.errors import ConflictError, InputError
 from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.weights import takes_segments, write_tensors
 from greenadapt.progress import Progress, stoppable
-from greenadapt.storage.files import Json, beside, parse_own, publish_folder, read_own_object, write_json
+from greenadapt.storage.files import (
+    Json,
+    beside,
+    hash_file,
+    hash_json,
+    parse_own,
+    publish_folder,
+    read_own_object,
+    write_json,
+)
 from greenadapt.storage.ownership import MARK
 from greenadapt.training.batches import Batch, Cut, loss_sum
 from greenadapt.training.feed import Draw, Feed, Purpose, random_bits
@@ -42,8 +51,9 @@ def save_state(folder: Path, tensors: Mapping[str, torch.Tensor], position: Json
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     write_tensors(tensors, work / TENSORS)
-    write_json(work / POSITION, position)
     write_json(work / RECORD, record)
+    hashes = {POSITION: hash_json(position), **{name: hash_file(work / name) for name in (TENSORS, RECORD)}}
+    write_json(work / POSITION, {**position, "sha256": hashes})
     publish_folder(work, folder)
 
 
@@ -57,7 +67,7 @@ class _Position:
 
 
 def load_state(folder: Path) -> tuple[dict[str, torch.Tensor], Json] | None:
-    """The tensors, on the CPU, and the position in ``folder``, or ``None``; raises ``InputError`` if it is broken."""
+    """The tensors, on the CPU, and the position in ``folder``, or ``None``; raises ``InputError`` if it is damaged."""
     previous = beside(folder, "old")
     if not folder.exists() and previous.exists():  # killed between two renames, where folders cannot be exchanged
         with suppress(FileNotFoundError):  # another process of the run renamed it
@@ -66,8 +76,12 @@ def load_state(folder: Path) -> tuple[dict[str, torch.Tensor], Json] | None:
         return None
     position = read_own_object(folder / POSITION, dict[str, Any], "training state", STATE_HINT)
     try:
+        hashes = dict(position.pop("sha256", {}))  # which version 0.3.0 lacks
+        for name, sha256 in hashes.items():
+            if sha256 != (hash_json(position) if name == POSITION else hash_file(folder / name)):
+                raise InputError(f"{folder / name} is damaged: it is not as it was saved", STATE_HINT)
         return load_file(folder / TENSORS), position
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, TypeError, ValueError) as error:
         raise InputError(f"{folder / TENSORS} cannot be read ({error})", STATE_HINT) from None
 
 

@@ -202,6 +202,13 @@ class _State:
     part: int = 0
 
 
+def _digest(weights: Weights) -> str:
+    digest = sha256()
+    for table in weights:
+        digest.update(table.data)
+    return digest.hexdigest()
+
+
 class _Checkpoints:
     """Saves the last state of the run ``identity``: ``epoch-N.safetensors`` after N epochs."""
 
@@ -216,7 +223,7 @@ class _Checkpoints:
         """Save a state atomically, and remove older states."""
         path = self.folder / f"epoch-{state.epochs}.safetensors"
         part_path = path.with_suffix(".part")
-        facts = {"run": self._identity, "part": str(state.part)}
+        facts = {"run": self._identity, "part": str(state.part), "sha256": _digest(state.weights)}
         write_arrays(part_path, state.weights._asdict(), facts)
         sync_file(part_path)
         part_path.replace(path)
@@ -249,4 +256,6 @@ class _Checkpoints:
         weights = Weights(aligned_zeros(shape), aligned_zeros(shape))
         for name, table in weights._asdict().items():
             table[:] = file[name]
+        if file.metadata.get("sha256") != _digest(weights):
+            raise InputError(f"{path} is damaged: it is not as it was saved")
         return _State(weights, epochs, int(file.metadata.get("part", "0")))

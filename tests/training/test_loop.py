@@ -290,7 +290,7 @@ def test_a_broken_state_is_named(tmp_path: Path) -> None:
     save_state(folder, {"w": torch.ones(100)}, {"number": 4}, {})
     content = (folder / TENSORS).read_bytes()
     (folder / TENSORS).write_bytes(content[:-9])
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="is damaged"):
         load_state(folder)
 
 
