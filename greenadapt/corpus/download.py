@@ -1,39 +1,28 @@
-"""Download corpora: report the size, resume, verify checksums, and read indexes that list files.
+"""Download corpora: report the size, resume, verify checksums, and read pages that list files."""
 
-PubMed Central has one folder per article version in its bucket of open data. The bucket has ``metadata/PMC1.1.json``
-and ``PMC1.1/PMC1.1.xml`` for version 1 of the article PMC1, and every day S3 writes a new inventory
-of the metadata, in CSV. The first run saves the article numbers, so that later runs download the same articles.
-"""
-
-import csv
-import gzip
 import hashlib
-import io
-import json
 import re
+import shlex
 import shutil
-import tarfile
-import threading
-import time
-from array import array
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from html import unescape
-from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 
-import numpy as np
-
-from greenadapt.corpus.opening import input_errors, is_compressed, is_hidden
-from greenadapt.corpus.recipes import LISTING, PMC, Recipe, Source, file_name, refuse_same_names
-from greenadapt.errors import ConflictError, InputError, ResourceError, byte_size, counted, require
+from greenadapt.corpus.opening import is_compressed, is_hidden
+from greenadapt.corpus.recipes import FOLDER, Recipe, Source, file_name, refuse_same_names
+from greenadapt.errors import (
+    ConflictError,
+    InputError,
+    MissingError,
+    ResourceError,
+    byte_size,
+    counted,
+    require,
+)
 from greenadapt.progress import Bar, Progress, Silent
-from greenadapt.storage.arrays import Int64Array
-from greenadapt.storage.files import Json, naming, read_own_object, write_json
+from greenadapt.storage.files import naming
 from greenadapt.storage.ownership import is_noted, is_own, new_folder, note_files, noted_files, write_noted
 
 if TYPE_CHECKING:
@@ -41,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _BLOCK = 1 << 16  # bytes; a dropped connection loses at most one block
-_MOST_IN_MEMORY = 256 << 20  # bytes of a list of files, or of an article
+_MOST_IN_MEMORY = 256 << 20  # bytes of a list of files
 _TIMEOUT = (10, 60)  # seconds to connect, and between two packets
 _CONTENT_RANGE = re.compile(r"bytes (?:([0-9]{1,18})-[0-9]{1,18}|\*)/([0-9]{1,18}|\*)")
 """The first byte and the size of the file, which may be unknown."""
@@ -57,6 +46,15 @@ def local_path(source: Source, folder: Path) -> Path:
 def is_fetched(recipe: Recipe, folder: Path) -> bool:
     """Whether ``folder`` has every remote source; only complete files and folders have their final name."""
     return all(local_path(source, folder).exists() for source in recipe.sources if source.is_remote)
+
+
+def require_folders(recipe: Recipe, folder: Path) -> None:
+    """Raise ``MissingError``, with the command that fetches it, for a folder that is missing in ``folder``."""
+    for source in recipe.sources:
+        target = local_path(source, folder)
+        if source.command and not target.is_dir():
+            command = source.command.replace(FOLDER, shlex.quote(str(target)))
+            raise MissingError(f"corpus {recipe.name} needs the folder {target}", f"fetch it: {command}")
 
 
 def fetch(sources: Iterable[Source], folder: Path, progress: Progress | None = None) -> None:
@@ -130,8 +128,8 @@ def _request(
         raise download_error(url, str(error)) from error
 
 
-def get(session: "requests.Session", url: str, before: Callable[[], None] = lambda: None) -> bytes | None:
-    """Download a small file into memory; ``None`` for a 404. Calls ``before`` before each request.
+def get(session: "requests.Session", url: str) -> bytes | None:
+    """Download a small file into memory; ``None`` for a 404.
 
     Raises ``InputError`` if the server refuses, the connection keeps failing, or the file is too large.
     """
@@ -139,7 +137,6 @@ def get(session: "requests.Session", url: str, before: Callable[[], None] = lamb
 
     failures = 0
     while True:
-        before()
         with _request(session, "GET", url) as response:
             if response.status_code == 404:
                 return None
@@ -323,7 +320,7 @@ def _md5_beside(session: "requests.Session", source: Source) -> str:
 
 def _verify(source: Source, path: Path, md5_beside: str) -> None:
     """Raise ``InputError`` if the file's size or a known checksum does not match."""
-    checksums = (("SHA256", source.sha256.lower()), ("MD5", source.md5.lower()), ("MD5", md5_beside))
+    checksums = (("SHA256", source.sha256.lower()), ("MD5", md5_beside))
     for name, expected in (("bytes", source.size), *checksums):
         if not expected:
             continue
@@ -354,238 +351,25 @@ def check_local(source: Source, sha256: str) -> None:
             )
 
 
-REQUESTS_PER_ARTICLE = 2
-"""At most: the metadata, and the XML if its licence is in the recipe."""
-_PER_ARCHIVE = 1000  # articles; a killed run loses at most one archive
-_WORKERS = 8  # concurrent requests
-_INVENTORY = "inventory-reports/pmc-oa-opendata/metadata/"
-_DAY = re.compile(rf"<Prefix>({_INVENTORY}\d{{4}}-\d\d-\d\dT\d\d-\d\dZ/)</Prefix>")
-_KEY = re.compile(r"metadata/PMC(\d+)\.(\d+)\.json")
-_VERSION_BITS = 16
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio
-_SETTINGS, _CHOSEN = ".settings.json", ".articles.npy"  # hidden from the reader of a folder
-
-
-def fetch_articles(source: Source, work: Path, progress: Progress) -> None:
-    """Download the articles with one of the licences of ``source`` into archives of 1,000 in the folder ``work``.
-
-    An existing archive is complete. Raises ``InputError`` if the server refuses, or if ``work`` has other licences or
-    another share.
-    """
-    check_begun(source, work)
-    chosen = _select_articles(source, work, progress)
-    requests = REQUESTS_PER_ARTICLE * len(chosen)
-    max_hours = max(requests / source.rate / 3600, 0.1)
-    progress.note(
-        f"{counted(len(chosen), 'article')} of PMC, at most {counted(requests, 'request')}, "
-        f"{source.rate:g} a second: up to {max_hours:,.1f} hours, in {work}"
-    )
-    skipped: Counter[str] = Counter()
-    with (
-        progress.bar("articles", len(chosen), "articles") as bar,
-        closing(_Bucket(source)) as bucket,
-        ThreadPoolExecutor(_WORKERS) as pool,
-    ):
-        for start in range(0, len(chosen), _PER_ARCHIVE):
-            versions = (divmod(number, 1 << _VERSION_BITS) for number in chosen[start : start + _PER_ARCHIVE].tolist())
-            names = [f"PMC{article}.{version}" for article, version in versions]
-            archive = work / f"{start // _PER_ARCHIVE:05d}.tar.gz"
-            if archive.exists():
-                bar.advance(len(names))
-                continue
-            contents = []
-            for name, content in zip(names, pool.map(bucket.article, names), strict=True):
-                bar.advance(1)
-                if isinstance(content, str):
-                    skipped[content] += 1
-                else:
-                    contents.append((f"{name}.xml", content))
-            _write_archive(archive, contents)
-    for why, n in sorted(skipped.items()):
-        progress.note(f"left out {counted(n, 'article')}: {why}")
-
-
-def check_begun(source: Source, folder: Path) -> None:
-    """Raise ``InputError`` if the download in ``folder`` has other settings than ``source``."""
-    path = folder / _SETTINGS
-    if source.index == PMC and path.exists():
-        settings = read_own_object(path, dict[str, Any], "settings of a download")
-        if settings != _settings(source):
-            raise InputError(
-                f"{folder} was downloaded with {settings}, the recipe has {_settings(source)}",
-                "remove it, or undo the change of the recipe",
-            )
-
-
-def _settings(source: Source) -> Json:
-    return {"licences": sorted(source.licences), "share": source.share}
-
-
-def _select_articles(source: Source, work: Path, progress: Progress) -> Int64Array:
-    """The numbers of the article versions to download; the first run takes them from the newest inventory."""
-    path = work / _CHOSEN
-    if not path.exists():
-        files = _inventory_files(source)
-        inventory = work / ".inventory"
-        fetch(files, inventory, progress)
-        numbers = choose(
-            (key for file in files for key in _read_keys(inventory / file.url.rpartition("/")[2])), source.share
-        )
-        write_json(work / _SETTINGS, _settings(source))
-        part = work / f"{_CHOSEN}.part"
-        with naming(part), open(part, "wb") as stream:
-            np.save(stream, numbers)
-        part.replace(path)
-        shutil.rmtree(inventory)
-    return np.load(path)
-
-
-def choose(keys: Iterable[str], share: float) -> Int64Array:
-    """Select the last version of each article among the keys of the bucket: article number × 65,536 + version, sorted.
-
-    Whether a ``share`` below 1 includes an article depends only on the number of the article.
-    """
-    numbers = array("q")
-    for key in keys:
-        if match := _KEY.fullmatch(key):
-            numbers.append(int(match[1]) << _VERSION_BITS | int(match[2]))
-    if not numbers:
-        raise InputError("the inventory of PMC's bucket names no article", "its layout may have changed: report it")
-    versions = np.unique(np.frombuffer(numbers, np.int64))
-    articles = versions >> _VERSION_BITS
-    is_last = np.append(articles[1:] != articles[:-1], True)
-    scattered = (articles.astype(np.uint64) * _GOLDEN) / 2.0**64  # evenly over 0 to 1
-    return versions[is_last & ((scattered < share) | (share == 1))]
-
-
-def _inventory_files(source: Source) -> list[Source]:
-    """The files of the newest complete inventory."""
-    with closing(_Bucket(source)) as bucket:
-        page = bucket.read(f"?list-type=2&delimiter=/&prefix={_INVENTORY}") or b""
-        for day in sorted(_DAY.findall(page.decode("utf-8", "replace")), reverse=True):
-            if (content := bucket.read(f"{day}manifest.json")) is None:
-                continue  # S3 is still writing it
-            try:
-                manifest = json.loads(content)
-                if [name.strip() for name in manifest["fileSchema"].split(",")][:2] != ["Bucket", "Key"]:
-                    raise ValueError(manifest["fileSchema"])
-                return [
-                    Source(source.url + entry["key"], size=index(entry["size"]), md5=entry["MD5checksum"].lower())
-                    for entry in manifest["files"]
-                ]
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-                raise InputError(f"{source.url}{day}manifest.json is no inventory in CSV ({error})", _REPORT) from None
-    raise InputError(f"{source.url}{_INVENTORY} has no inventory", _REPORT)
-
-
-_REPORT = "the layout of the bucket may have changed: report it"
-
-
-def _read_keys(path: Path) -> Iterator[str]:
-    with input_errors(str(path)), gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
-        for row in csv.reader(stream):
-            yield unquote(row[1])
-
-
-class _Bucket:
-    """Requests to the bucket, from several threads, limited to ``source.rate`` per second in total."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._session = download_session()
-        self._lock = threading.Lock()
-        self._next = 0.0
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._session.close()
-
-    def read(self, key: str) -> bytes | None:
-        """Download an object; ``None`` if it does not exist."""
-        return get(self._session, self._source.url + key, before=self._wait)
-
-    def article(self, name: str) -> bytes | str:
-        """Download the XML of an article version; returns the reason if there is none."""
-        for _ in range(ATTEMPTS):
-            metadata = self.read(f"metadata/{name}.json")
-            if metadata is None:
-                return "no longer there"
-            facts = self._facts(name, metadata)
-            if facts.get("license_code") not in self._source.licences:
-                return "with another licence, or none"
-            if not facts.get("xml_url"):
-                return "without XML"
-            address = self._split_url(name, str(facts["xml_url"]))
-            content = self.read(address.path.lstrip("/"))
-            if content is None:
-                return "without XML"
-            if address.query == f"md5={hashlib.md5(content, usedforsecurity=False).hexdigest()}":
-                return content
-            # The article changed since its metadata were read.
-        raise download_error(f"{self._source.url}{address.path.lstrip('/')}", "its MD5 is not that of its metadata")
-
-    def _facts(self, name: str, metadata: bytes) -> dict[str, Any]:
-        try:
-            facts = json.loads(metadata)
-        except (ValueError, RecursionError):
-            facts = None
-        if not isinstance(facts, dict):
-            raise InputError(f"{self._source.url}metadata/{name}.json is not a JSON object", _REPORT)
-        return facts
-
-    def _split_url(self, name: str, url: str) -> SplitResult:
-        try:
-            return urlsplit(url)
-        except ValueError:
-            raise InputError(f"{self._source.url}metadata/{name}.json has an invalid xml_url", _REPORT) from None
-
-    def _wait(self) -> None:
-        """Wait until the rate allows the next request."""
-        with self._lock:
-            time_now = time.monotonic()
-            request_time = max(time_now, self._next)
-            self._next = request_time + 1 / self._source.rate
-        time.sleep(request_time - time_now)
-
-
-def _write_archive(path: Path, contents: Iterable[tuple[str, bytes]]) -> None:
-    """Write a tar archive whose bytes depend only on its members."""
-    part = path.with_name(f"{path.name}.part")
-    with (
-        naming(part),
-        open(part, "wb") as file,
-        gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w") as archive,
-    ):
-        for name, content in contents:
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    part.replace(path)
-
-
 _LINK = re.compile(r"""href\s*=\s*["']([^"'?#]+)["']""", re.IGNORECASE)
 
 
 def fetch_corpus(recipe: Recipe, folder: Path, progress: Progress | None = None) -> None:
-    """Download the missing files into ``folder``, and for each index a folder with the files that it lists.
+    """Download the missing files into ``folder``, and for each page a folder with the files that it lists.
 
     Such a folder is called ``NAME.part``, which a later run resumes, until it is complete. Raises ``InputError`` and
-    ``ResourceError`` like ``fetch``, and ``InputError`` if an index lists no file.
+    ``ResourceError`` like ``fetch``, and ``InputError`` if a page lists no file.
     """
     progress = progress or Silent()
-    _fetch_files([source for source in recipe.sources if not source.index], folder, progress)
+    _fetch_files([source for source in recipe.sources if not source.files], folder, progress)
     for source in recipe.sources:
-        if not source.index:
-            continue
         target = local_path(source, folder)
-        if target.exists():
-            check_begun(source, target)
+        if not source.files or target.exists():
             continue
         work = target.with_name(f"{target.name}.part")
         if not work.exists():
             new_folder(work)
-        (_fetch_listed if source.index == LISTING else fetch_articles)(source, work, progress)
+        _fetch_listed(source, work, progress)
         work.replace(target)
 
 

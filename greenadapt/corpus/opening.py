@@ -169,12 +169,21 @@ def is_hidden(name: str) -> bool:
     return any(part.startswith(".") and part not in (".", "..") for part in PurePosixPath(name).parts)
 
 
-def visible_files(folder: Path) -> list[Path]:
-    """The paths in a folder that are not hidden, sorted; raises ``InputError`` for a name that is not UTF-8."""
-    paths = [path for path in sorted(folder.rglob("*")) if not is_hidden(path.relative_to(folder).as_posix())]
-    for path in paths:
+def visible_files(folder: Path) -> Iterator[Path]:
+    """Yield the paths in a folder that are not hidden, in order; raises ``InputError`` for a name that is not UTF-8.
+
+    Does not follow symlinks to folders. Holds the names of a folder, not all paths: corpora have millions of files.
+    """
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries)
+    for name in names:
+        if is_hidden(name):
+            continue
+        path = folder / name
         require_utf8(path)
-    return paths
+        yield path
+        if path.is_dir() and not path.is_symlink():
+            yield from visible_files(path)
 
 
 def require_names(source: str) -> None:
@@ -183,7 +192,8 @@ def require_names(source: str) -> None:
     if path.exists():
         require_utf8(path.resolve())
     if path.is_dir():
-        visible_files(path)
+        for _ in visible_files(path):
+            pass
 
 
 def path_sha256(path: Path) -> str:

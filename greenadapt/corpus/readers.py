@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from greenadapt.config import SampleBy, TextLimits
 from greenadapt.corpus import articles, pydocs
-from greenadapt.corpus.download import check_local, is_fetched, local_path
+from greenadapt.corpus.download import check_local, is_fetched, local_path, require_folders
 from greenadapt.corpus.opening import (
     SEPARATORS,
     STDIN,
@@ -299,6 +299,7 @@ def open_corpus(
 
     Raises ``MissingError`` if a source is not downloaded yet, or a local source or a package is missing.
     """
+    require_folders(recipe, download_folder)
     if not is_fetched(recipe, download_folder):
         raise MissingError(
             f"corpus {recipe.name} is not downloaded to {download_folder}",

@@ -21,36 +21,30 @@ from greenadapt.errors import InputError, MissingError, UsageError, byte_size, c
 from greenadapt.progress import Bar, Progress
 from greenadapt.storage.files import own_folder, path_name, read_toml, short
 
-LISTING, PMC = "listing", "pmc"
-"""Kinds of index: a web page that lists the files of a folder; PMC's bucket with one folder per article version."""
+FOLDER = "{folder}"
+"""Stands in a ``command`` for the folder that it fetches."""
 _MOST_NUMBERED = 100_000
 """Limit of numbered sources per entry; the largest published corpora have a few thousand files."""
 _NUMBER = re.compile(r"\{number(?::(0\dd))?\}")
-_INDEX_KEYS = {LISTING: {"files", "md5_beside"}, PMC: {"licences", "share", "rate"}}
+_KINDS: dict[str, Any] = {
+    "url": str, "sha256": str, "size": int, "md5_beside": bool, "first": int, "last": int, "files": str, "command": str,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file or folder on disk, a file to download, or an index of files to download into a folder."""
+    """A file or folder on disk, a file to download, or a page that lists files to download into a folder."""
 
     url: str
     sha256: str = ""
-    md5: str = ""
-    """MD5 of a file that an index lists; not a key of recipes."""
     size: int = 0
     """In bytes, as published; 0: unknown."""
     md5_beside: bool = False
     """Whether the publisher has the MD5 of each file at its URL + ``.md5``."""
-    index: str = ""
-    """Kind of the index at ``url``, ``LISTING`` or ``PMC``; empty if ``url`` is a file."""
     files: str = ""
-    """``LISTING``: a regular expression for the names of the files."""
-    licences: tuple[str, ...] = ()
-    """``PMC``: only articles whose ``license_code`` is one of these."""
-    share: float = 1.0
-    """``PMC``: the share of the articles to download; the selection is deterministic."""
-    rate: float = 10.0
-    """``PMC``: the highest number of requests per second."""
+    """A regular expression for the names of the files that the page ``url`` lists; empty if ``url`` is a file."""
+    command: str = ""
+    """What the user runs to fetch the folder at ``url``; empty if ``--download`` fetches it."""
 
     @property
     def is_remote(self) -> bool:
@@ -130,12 +124,8 @@ def read_sources(tables: Any, where: str, folder: Path) -> tuple[Source, ...]:
 
 def _expand(table: Mapping[str, Any], where: str, folder: Path) -> list[Source]:
     """Read a source, or the numbered sources of a URL with ``{number:04d}`` from ``first`` to ``last``."""
-    check_keys(table, {*(f.name for f in fields(Source)), "first", "last"} - {"md5"}, ("url",), where)
-    kinds = {
-        "url": str, "sha256": str, "size": int, "md5_beside": bool, "first": int, "last": int, "index": str,
-        "files": str, "licences": list, "share": (int, float), "rate": (int, float),
-    }  # fmt: skip
-    _check_types(table, kinds, where, "a source")
+    check_keys(table, _KINDS, ("url",), where)
+    _check_types(table, _KINDS, where, "a source")
     options = {key: value for key, value in table.items() if key not in ("url", "first", "last")}
     url = str(table["url"])
     if not url:
@@ -148,8 +138,14 @@ def _expand(table: Mapping[str, Any], where: str, folder: Path) -> list[Source]:
     if "://" not in url:
         url = str((folder / url).resolve())
     refuse_password(url, where)
-    if "index" in table or set(table) & (_INDEX_KEYS[LISTING] | _INDEX_KEYS[PMC]) - {"md5_beside"}:
-        return [_indexed(url, table, where)]
+    if "files" in table:
+        return [_listing(url, table, where)]
+    if "command" in table:
+        check_keys(table, ("url", "command"), (), f"{where}, a source with a command")
+        if FOLDER not in table["command"]:
+            raise InputError(
+                f"{where}: command of {url} names no {FOLDER}", "write it where the command has the folder"
+            )
     if "first" not in table and "last" not in table:
         return [Source(url, **options)]
     if not {"first", "last"} <= set(table) or not _NUMBER.search(url):
@@ -168,35 +164,21 @@ def _numbered(url: str, number: int) -> str:
     return _NUMBER.sub(lambda match: format(number, match[1] or ""), url)
 
 
-def _indexed(url: str, table: Mapping[str, Any], where: str) -> Source:
-    kind = table.get("index")
-    if kind not in _INDEX_KEYS:
-        raise InputError(f"{where}: index of {url} is {kind!r}", f"it must be one of {', '.join(_INDEX_KEYS)}")
+def _listing(url: str, table: Mapping[str, Any], where: str) -> Source:
     if not url.startswith(("http://", "https://")):
-        raise InputError(f"{where}: {url} with an index is not an http(s) address", "leave out index")
-    needed = "files" if kind == LISTING else "licences"
-    check_keys(table, {"url", "index", *_INDEX_KEYS[kind]}, (needed,), f"{where}, index {kind}")
+        raise InputError(f"{where}: {url} with files is not an http(s) address", "leave out files")
+    check_keys(table, ("url", "files", "md5_beside"), (), f"{where}, a source with files")
     try:
-        re.compile(table.get("files", ""))
+        re.compile(table["files"])
     except re.error as error:
         raise InputError(f"{where}: files of {url} is no regular expression ({error})", "correct it") from None
-    source = Source(**{**table, "url": url.rstrip("/") + "/", "licences": tuple(table.get("licences", ()))})
-    if not 0 < source.share <= 1 or not source.rate > 0:
-        raise InputError(
-            f"{where}: share is {source.share} and rate {source.rate}",
-            "share must be above 0 and at most 1, rate above 0 requests per second",
-        )
-    if not all(isinstance(licence, str) for licence in source.licences):
-        raise InputError(f"{where}: licences is not a list of strings", 'write licences = ["CC BY", ...]')
-    return source
+    return Source(**{**table, "url": url.rstrip("/") + "/"})
 
 
 def _check_types(table: Mapping[str, Any], kinds: Mapping[str, Any], where: str, owner: str) -> None:
     for key, value in table.items():
-        allowed = kinds[key] if isinstance(kinds[key], tuple) else (kinds[key],)
-        if type(value) not in allowed:
-            names = " or ".join(kind.__name__ for kind in allowed)
-            raise InputError(f"{where}: {key} of {owner} is {value!r}", f"it must be of type {names}")
+        if type(value) is not kinds[key]:
+            raise InputError(f"{where}: {key} of {owner} is {value!r}", f"it must be of type {kinds[key].__name__}")
 
 
 FORMATS = ("text", "jsonl", "json", "csv", "tsv", "cord19", "xml", "pmc", "pydocs", "auto")

@@ -8,13 +8,13 @@ from greenadapt.checkpoints.provenance import model_facts, note_lowercasing
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.cluster import connected
 from greenadapt.config import CorpusConfig, TextLimits, TextOptions
-from greenadapt.corpus.download import REQUESTS_PER_ARTICLE, fetch_corpus, is_fetched, local_path
+from greenadapt.corpus.download import fetch_corpus, is_fetched, local_path, require_folders
 from greenadapt.corpus.on_cluster import FINISHED_PARTS, PARTS, prepare_on_cluster
 from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.prepared import prepare_corpus
 from greenadapt.corpus.pydocs import pydocs_versions
 from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local
-from greenadapt.corpus.recipes import PMC, Recipe, Source, find_recipe, kept_input, list_recipes
+from greenadapt.corpus.recipes import Recipe, Source, find_recipe, kept_input, list_recipes
 from greenadapt.errors import GreenadaptError, MissingError, UsageError, byte_size, counted
 from greenadapt.stages.plan import WOULD_RUN, PlannedStep
 from greenadapt.stages.session import CORPUS, Session, model_of
@@ -77,13 +77,7 @@ def _row(session: Session, recipe: Recipe) -> Json:
 def download_time(recipe: Recipe) -> Json | None:
     """The hours of the download ``at`` a speed, from the stated size; ``None`` if it is unknown."""
     stated = recipe.stated
-    if stated is None:
-        return None
-    source = next((source for source in recipe.sources if source.index == PMC), None)
-    if source and stated.documents is not None:
-        seconds = REQUESTS_PER_ARTICLE * stated.documents * source.share / source.rate
-        return {"hours": round(seconds / 3600, 1), "at": f"{source.rate:g} requests/s"}
-    if stated.bytes is None:
+    if stated is None or stated.bytes is None:
         return None
     return {"hours": round(stated.bytes / BYTES_PER_SECOND / 3600, 1), "at": f"{byte_size(BYTES_PER_SECOND)}/s"}
 
@@ -293,6 +287,7 @@ def _require_fetched(session: Session, recipe: Recipe) -> None:
     if is_fetched(recipe, folder):
         require_local(recipe)
         return
+    require_folders(recipe, folder)
     if not session.download:
         raise MissingError(
             f"corpus {recipe.name} is not downloaded yet",

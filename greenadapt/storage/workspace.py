@@ -325,7 +325,7 @@ def _downloads(workspace: Workspace, corpus: str) -> Iterator[Leftover]:
             yield replace(_leftover("input", path, folder / ".lock", is_own=is_ours), needed=used)
             continue
         kind: Kind = "unfinished" if path.name.endswith(".part") else "download"
-        # Archives of articles, and downloads of early versions, are not noted.
+        # Folders that another program fetched, and downloads of early versions, are not noted.
         added = [name for name in added_files(path) if not name.startswith(".")] if noted_files(path) else []
         item = _leftover(kind, path, folder / ".lock", is_own=is_own(path) or is_noted(path), added=added)
         yield replace(item, stage="download") if kind == "unfinished" else replace(item, needed=used)

@@ -1,16 +1,12 @@
 """Downloads from a server on this machine: with ranges and without, cut, wrong, too large."""
 
-import csv
 import gzip
 import hashlib
-import io
-import json
+import shlex
 import shutil
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -121,7 +117,6 @@ def test_a_compressed_file_that_is_called_encoded_is_kept_as_it_is(server: Serve
     [
         ({"sha256": "0" * 64}, f"SHA256 is {SHA256}, must be {'0' * 64}"),
         ({"size": 5}, f"bytes is {len(DATA)}, must be 5"),
-        ({"md5": "A" * 32}, f"MD5 is {MD5}, must be {'a' * 32}"),
     ],
 )
 def test_a_wrong_file_is_refused_and_removed(
@@ -194,10 +189,9 @@ def test_the_md5_beside_a_file(server: Server, tmp_path: Path) -> None:
     fetch([source(server, md5_beside=True)], tmp_path / "right")
     assert (tmp_path / "right" / "data.bin").exists()
     server.files["/data.bin.md5"] = f"MD5(data.bin)= {'0' * 32}\n".encode()
-    for of_recipe in ("", MD5.upper()):
-        with pytest.raises(InputError, match=f"MD5 is {MD5}, must be 0000"):
-            fetch([source(server, md5=of_recipe, md5_beside=True)], tmp_path / "wrong")
-        assert list((tmp_path / "wrong").iterdir()) == []
+    with pytest.raises(InputError, match=f"MD5 is {MD5}, must be 0000"):
+        fetch([source(server, md5_beside=True)], tmp_path / "wrong")
+    assert list((tmp_path / "wrong").iterdir()) == []
     del server.files["/data.bin.md5"]
     with pytest.raises(InputError, match=r"data\.bin\.md5 holds no MD5"):
         fetch([source(server, md5_beside=True)], tmp_path / "none")
@@ -272,262 +266,36 @@ def test_a_half_downloaded_corpus_is_not_fetched(server: Server, tmp_path: Path)
     assert not is_fetched(recipe, tmp_path)
 
 
-INVENTORY = "inventory-reports/pmc-oa-opendata/metadata/"
-LISTING = f"/?list-type=2&delimiter=/&prefix={INVENTORY}"
-LICENCES = {
-    "PMC13901.1": "CC BY", "PMC13901.2": "CC BY", "PMC10009416.1": "CC0", "PMC10000002.1": "CC BY-NC",
-    "PMC12788873.1": "TDM", "PMC12788874.1": None, "PMC12788875.1": "CC BY",
-}  # fmt: skip
-
-
-def article(text: str) -> bytes:
-    return (
-        '<?xml version="1.0"?><!DOCTYPE article PUBLIC "-//NLM//DTD JATS 1.4//EN" "JATS-archivearticle1-4.dtd">'
-        f"<article><front><article-meta><abstract><p>About {text}.</p></abstract></article-meta></front>"
-        f"<body><sec><title>Introduction</title><p>Text of {text}.</p></sec></body></article>"
-    ).encode()
-
-
-def put(files: dict[str, bytes], name: str, licence: str | None, xml: bytes) -> None:
-    """An article version in the bucket, with its metadata."""
-    pmcid, version = name.split(".")
-    base = f"s3://pmc-oa-opendata/{name}/{name}"
-    facts = {
-        "pmcid": pmcid, "version": int(version), "pmid": None, "title": name, "is_pmc_openaccess": licence != "TDM",
-        "is_manuscript": licence == "TDM", "is_retracted": False, "license_code": licence,
-        "xml_url": f"{base}.xml?md5={hashlib.md5(xml, usedforsecurity=False).hexdigest()}",
-    }  # fmt: skip
-    files[f"/metadata/{name}.json"] = json.dumps(facts).encode()
-    files[f"/{name}/{name}.xml"] = xml
-
-
-def inventory(files: dict[str, bytes], day: str, shards: list[list[str]]) -> None:
-    """The inventory of a day, in files of gzipped CSV, and the page that lists the days."""
-    entries = []
-    for number, keys in enumerate(shards):
-        text = io.StringIO()
-        rows = [
-            ["pmc-oa-opendata", key, "2026-01-08T11:47:59.000Z", "f25d9c5f5b85338f62156faeedfc1e95"] for key in keys
-        ]
-        csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
-        key, content = f"{INVENTORY}data/{day}-{number}.csv.gz", gzip.compress(text.getvalue().encode())
-        files[f"/{key}"] = content
-        digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
-        entries.append({"key": key, "size": len(content), "MD5checksum": digest})
-    manifest = {
-        "sourceBucket": "pmc-oa-opendata", "destinationBucket": "arn:aws:s3:::pmc-oa-opendata",
-        "version": "2016-11-30", "creationTimestamp": "1768701600000", "fileFormat": "CSV",
-        "fileSchema": "Bucket, Key, LastModifiedDate, ETag", "files": entries,
-    }  # fmt: skip
-    files[f"/{INVENTORY}{day}/manifest.json"] = json.dumps(manifest).encode()
-    folders = ["2026-01-17T01-00Z", "2026-01-18T01-00Z", "2026-01-19T01-00Z", "data", "hive"]
-    prefixes = "".join(f"<CommonPrefixes><Prefix>{INVENTORY}{folder}/</Prefix></CommonPrefixes>" for folder in folders)
-    files[LISTING] = (
-        '<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
-        f"<Name>pmc-oa-opendata</Name><Prefix>{INVENTORY}</Prefix><IsTruncated>false</IsTruncated>{prefixes}"
-        "</ListBucketResult>"
-    ).encode()
-
-
-@pytest.fixture
-def bucket() -> Iterator[Server]:
-    files: dict[str, bytes] = {}
-    for name, licence in LICENCES.items():
-        put(files, name, licence, article(name))
-    keys = [f"metadata/{name}.json" for name in LICENCES]
-    inventory(files, "2026-01-17T01-00Z", [["metadata/PMC1.1.json"]])
-    inventory(files, "2026-01-18T01-00Z", [["README.txt", *keys[:3]], [*keys[3:], "PMC13901.1/PMC13901.1.xml"]])
-    with serving(files) as server:  # the inventory of the 19th is not complete yet
-        yield server
-
-
-def recipe_at(server: Server, tmp_path: Path, settings: str = 'licences = ["CC0", "CC BY"]\nrate = 1000\n') -> Recipe:
-    path = tmp_path / "articles.toml"
-    source = f'[[sources]]\nurl = "{server.address}/"\nindex = "pmc"\n'
-    path.write_text(f'title = "T"\nlicence = "L"\nformat = "pmc"\n{source}{settings}', encoding="utf-8")
-    return find_recipe(str(path))
-
-
 def texts(recipe: Recipe, folder: Path) -> list[tuple[str, ...]]:
     return [document.lines for document in open_corpus(recipe, folder).documents()]
 
 
-def lines(*names: str) -> list[tuple[str, ...]]:
-    return [(f"About {name}.", f"Text of {name}.") for name in names]
+ARTICLE = "<article><front><article-meta><abstract><p>{}</p></abstract></article-meta></front></article>"
 
 
-WANTED = ("PMC13901.2", "PMC10009416.1", "PMC12788875.1")
-"""The last versions with a licence of the recipe, by number."""
+def test_a_folder_that_another_program_fetches(tmp_path: Path) -> None:
+    """The bucket's own layout, https://pmc.ncbi.nlm.nih.gov/tools/pmcaws/: a folder for each version of an article."""
+    recipe, folder = find_recipe("pmc"), tmp_path / "with space" / "pmc-oa-opendata"
+    with pytest.raises(MissingError) as caught:
+        open_corpus(recipe, folder.parent)
+    program, *words = shlex.split(caught.value.hint.removeprefix("fetch it: "))
+    assert (program, words[:2]) == ("aws", ["s3", "sync"])
+    assert words[words.index("s3://pmc-oa-opendata/") + 1] == str(folder)
+    files = {"PMC2.1/PMC2.1.xml": "Two.", "PMC13.2/PMC13.2.xml": "Thirteen.", ".aws/PMC3.1.xml": "Hidden."}
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(ARTICLE.format(text))
+    assert is_fetched(recipe, folder.parent)
+    fetch_corpus(recipe, folder.parent)
+    assert texts(recipe, folder.parent) == [("Thirteen.",), ("Two.",)]
 
 
-def test_the_articles_of_the_newest_inventory_with_a_licence_are_read(bucket: Server, tmp_path: Path) -> None:
-    recipe, heard = recipe_at(bucket, tmp_path), Heard()
-    assert not is_fetched(recipe, tmp_path / "here")
-    fetch_corpus(recipe, tmp_path / "here", heard)
-    assert is_fetched(recipe, tmp_path / "here")
-    assert texts(recipe, tmp_path / "here") == lines(*WANTED)
-    assert heard.total == 6
-    assert any("6 articles" in note and "12 requests" in note and "1000 a second" in note for note in heard.notes)
-    assert any("3 articles: with another licence" in note for note in heard.notes)
-    assert not any(name in path for path in bucket.paths for name in ("PMC13901.1", "PMC10000002.1/", "PMC12788873.1/"))
-    bucket.paths.clear()
-    fetch_corpus(recipe, tmp_path / "here")
-    assert bucket.paths == []
-
-
-def test_a_later_run_goes_on_with_the_same_articles(
-    bucket: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(download, "_PER_ARCHIVE", 2)
-    recipe = recipe_at(bucket, tmp_path)
-    metadata = bucket.files["/metadata/PMC12788873.1.json"]
-    bucket.files["/metadata/PMC12788873.1.json"] = metadata[:20]  # in the second archive
-    with pytest.raises(InputError, match=r"PMC12788873\.1\.json is not a JSON object"):
-        fetch_corpus(recipe, tmp_path / "here")
-    assert not is_fetched(recipe, tmp_path / "here")
-    bucket.files["/metadata/PMC12788873.1.json"] = metadata
-    bucket.files[LISTING] = b""
-    bucket.paths.clear()
-    fetch_corpus(recipe, tmp_path / "here")
-    assert texts(recipe, tmp_path / "here") == lines(*WANTED)
-    assert not any(name in path for path in bucket.paths for name in ("inventory", "PMC13901", "PMC10000002"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("status", [429, 503])
-def test_a_busy_server_is_asked_again_when_it_says(bucket: Server, tmp_path: Path, status: int) -> None:
-    times: dict[str, list[float]] = {}
-
-    def before(path: str) -> str:
-        times.setdefault(path, []).append(time.monotonic())
-        return "busy" if path == "/metadata/PMC12788875.1.json" and len(times[path]) == 1 else ""
-
-    bucket.before, bucket.status, bucket.retry_after = before, status, "1"
-    fetch_corpus(recipe_at(bucket, tmp_path), tmp_path / "here")
-    waits = [later - earlier for path_times in times.values() for earlier, later in pairwise(path_times)]
-    assert len(waits) == 1
-    assert waits[0] >= 1
-    assert texts(recipe_at(bucket, tmp_path), tmp_path / "here") == lines(*WANTED)
-
-
-def test_a_truncated_article_is_fetched_again(bucket: Server, tmp_path: Path) -> None:
-    path = "/PMC12788875.1/PMC12788875.1.xml"
-
-    def before(url: str) -> str:
-        return "cut" if url == path and bucket.paths.count(path) == 1 else ""
-
-    bucket.before, bucket.cut_after = before, 10
-    recipe = recipe_at(bucket, tmp_path)
-    fetch_corpus(recipe, tmp_path / "here")
-    assert bucket.paths.count(path) == 2
-    assert texts(recipe, tmp_path / "here") == lines(*WANTED)
-
-
-def test_an_article_that_changes_meanwhile_is_read_as_it_is_then(bucket: Server, tmp_path: Path) -> None:
-    name = "PMC12788875.1"
-
-    def before(url: str) -> str:
-        if url == f"/{name}/{name}.xml" and bucket.paths.count(url) == 1:
-            put(bucket.files, name, "CC BY", article("something new"))
-        return ""
-
-    bucket.before = before
-    recipe = recipe_at(bucket, tmp_path)
-    fetch_corpus(recipe, tmp_path / "here")
-    assert texts(recipe, tmp_path / "here") == lines(*WANTED[:-1], "something new")
-
-
-def test_an_article_that_never_is_what_its_metadata_say_is_refused(bucket: Server, tmp_path: Path) -> None:
-    bucket.files["/PMC12788875.1/PMC12788875.1.xml"] += b" "
-    with pytest.raises(InputError, match=r"PMC12788875\.1\.xml cannot be downloaded .*MD5"):
-        fetch_corpus(recipe_at(bucket, tmp_path), tmp_path / "here")
-
-
-def test_articles_that_were_removed_are_left_out(bucket: Server, tmp_path: Path) -> None:
-    del bucket.files["/metadata/PMC10009416.1.json"], bucket.files["/PMC12788875.1/PMC12788875.1.xml"]
-    recipe, heard = recipe_at(bucket, tmp_path), Heard()
-    fetch_corpus(recipe, tmp_path / "here", heard)
-    assert texts(recipe, tmp_path / "here") == lines("PMC13901.2")
-    assert any("no longer there" in note for note in heard.notes)
-    assert any("without XML" in note for note in heard.notes)
-
-
-def test_requests_keep_to_the_rate(bucket: Server, tmp_path: Path) -> None:
-    recipe = recipe_at(bucket, tmp_path, 'licences = ["CC0", "CC BY"]\nrate = 15\n')
-    start = time.monotonic()
-    fetch_corpus(recipe, tmp_path / "here")
-    seconds = time.monotonic() - start
-    requests = [path for path in bucket.paths if path.startswith(("/metadata", "/PMC"))]
-    assert len(requests) == 9
-    assert seconds >= 8 / 15
-
-
-def test_a_damaged_inventory_is_refused(bucket: Server, tmp_path: Path) -> None:
-    path = f"/{INVENTORY}data/2026-01-18T01-00Z-0.csv.gz"
-    content = bytearray(bucket.files[path])
-    content[-5] ^= 1
-    bucket.files[path] = bytes(content)
-    with pytest.raises(InputError, match="MD5 is"):
-        fetch_corpus(recipe_at(bucket, tmp_path), tmp_path / "here")
-    bucket.files[LISTING] = b"<ListBucketResult></ListBucketResult>"
-    with pytest.raises(InputError, match="has no inventory"):
-        fetch_corpus(recipe_at(bucket, tmp_path), tmp_path / "there")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"[1, 2]",
-        b"[" * 100_000,
-        b"<html>",
-        b'{"fileSchema": 5}',
-        b'{"fileSchema": "Bucket, Key", "files": 5}',
-        b'{"fileSchema": "Bucket, Key", "files": [{"key": "a", "size": "5", "MD5checksum": "a"}]}',
-        b'{"fileSchema": "Bucket, Key", "files": [{"key": "a", "size": 5, "MD5checksum": 5}]}',
-    ],
-)
-def test_what_is_no_inventory_is_one_line(bucket: Server, tmp_path: Path, content: bytes) -> None:
-    bucket.files[f"/{INVENTORY}2026-01-18T01-00Z/manifest.json"] = content
-    with pytest.raises(InputError, match=r"manifest\.json is no inventory"):
-        fetch_corpus(recipe_at(bucket, tmp_path), tmp_path / "here")
-
-
-@pytest.mark.parametrize(
-    "content", [b"[1, 2]", b"[" * 100_000, b"\xff", b'{"license_code": "CC0", "xml_url": "http://["}']
-)
-def test_what_are_no_metadata_of_an_article_is_one_line(bucket: Server, tmp_path: Path, content: bytes) -> None:
-    bucket.files["/metadata/PMC13901.2.json"] = content
-    with pytest.raises(InputError, match=r"metadata/PMC13901\.2\.json"):
-        fetch_corpus(recipe_at(bucket, tmp_path), tmp_path / "here")
-
-
-def test_a_list_that_does_not_end_is_not_read(bucket: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_that_does_not_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("greenadapt.corpus.download._MOST_IN_MEMORY", 1 << 20)
-    bucket.files[LISTING] = gzip.compress(b" " * (100 << 20))
-    bucket.encoding = "gzip"
-    with pytest.raises(InputError, match="larger than"):
-        fetch_corpus(recipe_at(bucket, tmp_path), tmp_path / "here")
-
-
-def test_another_licence_asks_for_another_download(bucket: Server, tmp_path: Path) -> None:
-    fetch_corpus(recipe_at(bucket, tmp_path), tmp_path / "here")
-    wider = recipe_at(bucket, tmp_path, 'licences = ["CC0", "CC BY", "CC BY-NC"]\nrate = 1000\n')
-    with pytest.raises(InputError, match=r"CC BY-NC.*remove it"):
-        fetch_corpus(wider, tmp_path / "here")
-
-
-def test_a_share_is_the_same_articles_in_another_inventory() -> None:
-    keys = [f"metadata/PMC{number}.1.json" for number in range(1_000_000, 1_010_000)]
-    chosen = download.choose(keys, 0.1)
-    assert 900 < len(chosen) < 1100
-    later = download.choose([*keys[::2], "metadata/PMC1000002.2.json", "metadata/PMC7.1.json"], 0.1)
-    ids = {number >> 16 for number in chosen.tolist()}
-    assert {number >> 16 for number in later.tolist()} - {7} == {
-        article_id for article_id in ids if article_id % 2 == 0
-    }
-    assert download.choose([*keys[:3], "metadata/PMC1000001.12.json"], 1).tolist() == [
-        1_000_000 << 16 | 1, 1_000_001 << 16 | 12, 1_000_002 << 16 | 1,
-    ]  # fmt: skip
+    with serving({"/": gzip.compress(b" " * (100 << 20))}) as server:
+        server.encoding = "gzip"
+        with pytest.raises(InputError, match="larger than"):
+            fetch_corpus(listing_at(server, tmp_path), tmp_path / "here")
 
 
 PUBMED = """<?xml version="1.0" encoding="utf-8"?>
@@ -611,7 +379,7 @@ def test_a_file_of_others_in_a_download_stays(tmp_path: Path, marked: bool) -> N
 
 def listing_at(server: Server, tmp_path: Path) -> Recipe:
     path = tmp_path / "listed.toml"
-    source = f'[[sources]]\nurl = "{server.address}/"\nindex = "listing"\nfiles = ".+txt"\n'
+    source = f'[[sources]]\nurl = "{server.address}/"\nfiles = ".+txt"\n'
     path.write_text(f'title = "T"\nlicence = "L"\nformat = "text"\n{source}', encoding="utf-8")
     return find_recipe(str(path))
 

@@ -30,7 +30,7 @@ from tests.conftest import Run
 
 MINIMAL = 'title = "T"\nlicence = "L"\nformat = "text"\n'
 SOURCE = '[[sources]]\nurl = "texts/a.txt"\n'
-INDEXED = '[[sources]]\nurl = "https://a.org/b"\n'
+LISTED = '[[sources]]\nurl = "https://a.org/b"\n'
 
 
 def write(path: Path, content: str) -> Path:
@@ -43,11 +43,11 @@ def test_the_named_corpora() -> None:
     assert set(recipes) == {"pydocs", "demo", "cord19", "pubmed", "pmc", "pubmed-pmc"}
     assert [name for name, recipe in recipes.items() if recipe.is_local] == ["demo", "pydocs"]
     assert recipes["cord19"].sources[0].url.endswith("/historical_releases/cord-19_2022-06-02.tar.gz")
-    (pubmed,), (pmc,) = recipes["pubmed"].sources, recipes["pmc"].sources
+    (pubmed,) = recipes["pubmed"].sources
     assert re.fullmatch(pubmed.files, "pubmed27n0001.xml.gz")
     assert not re.fullmatch(pubmed.files, "pubmed27n0001.xml.gz.md5")
     assert pubmed.md5_beside
-    assert (pmc.index, pmc.licences, pmc.rate, pmc.share) == ("pmc", ("CC0", "CC BY", "CC BY-SA", "CC BY-ND"), 10, 1)
+    assert recipes["pubmed-pmc"].sources == (pubmed, *recipes["pmc"].sources)
 
 
 def test_unknown_names_get_the_near_ones(tmp_path: Path) -> None:
@@ -101,19 +101,10 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
             "from first = 1 to last = 1000000000 is 1,000,000,000 sources: need from 1 to 100,000",
         ),
         (MINIMAL + '[[sources]]\nurl = "a{number}.txt"\nfirst = 2\nlast = 1\n', "is 0 sources: need from 1"),
-        (MINIMAL + INDEXED + 'index = "rss"\n', "index of https://a.org/b is 'rss': it must be one of listing, pmc"),
-        (MINIMAL + INDEXED + 'files = ".*"\n', "index of https://a.org/b is None"),
-        (MINIMAL + INDEXED + 'index = "listing"\n', "index listing: key files is missing"),
-        (MINIMAL + INDEXED + 'index = "listing"\nfiles = "("\n', r"files of https://a.org/b is no regular expression"),
-        (MINIMAL + INDEXED + 'index = "pmc"\nlicences = ["CC0"]\nfiles = "x"\n', "index pmc: unknown key files"),
-        (
-            MINIMAL + INDEXED + 'index = "pmc"\nlicences = "CC0"\n',
-            "licences of a source is 'CC0': it must be of type list",
-        ),
-        (MINIMAL + INDEXED + 'index = "pmc"\nlicences = [1]\n', "licences is not a list of strings"),
-        (MINIMAL + INDEXED + 'index = "pmc"\nlicences = ["CC0"]\nshare = 1.5\n', "share must be above 0 and at most 1"),
-        (MINIMAL + INDEXED + 'index = "pmc"\nlicences = ["CC0"]\nrate = 0\n', "rate above 0"),
-        (MINIMAL + SOURCE + 'index = "listing"\nfiles = ".*"\n', "with an index is not an http"),
+        (MINIMAL + LISTED + 'files = "("\n', r"files of https://a.org/b is no regular expression"),
+        (MINIMAL + LISTED + 'files = "x"\nsize = 5\n', "a source with files: unknown key size"),
+        (MINIMAL + LISTED + 'command = "wget -P pmc"\n', r"command of https://a\.org/b names no \{folder\}"),
+        (MINIMAL + SOURCE + 'files = ".*"\n', "with files is not an http"),
         (MINIMAL + "[stated]\ndocuments = 5\n" + SOURCE, "stated: key on is missing"),
         (MINIMAL + '[stated]\non = 2026-01-02\nsource = "S"\nwords = "5"\n' + SOURCE, "words of stated is '5'"),
     ],

@@ -24,15 +24,13 @@ class Server:
     """Close the connection after so many bytes of an answer, ``cuts`` times."""
     cuts: int = 0
     unavailable: int = 0
-    """Answer ``status`` so many times first."""
-    status: int = 503
-    retry_after: str = ""
+    """Answer 503 so many times first."""
     version: str = ""
     """``ETag`` of all files."""
     encoding: str = ""
     """``Content-Encoding`` of all answers."""
     before: Callable[[str], str] = lambda _: ""
-    """Called with the path of each request; ``busy`` and ``cut`` make this answer so, ``gone`` sends none."""
+    """Called with the path of each request; ``cut`` cuts this answer, ``gone`` sends none."""
     requests: list[tuple[str, str]] = field(default_factory=list)
     """Method and range."""
     paths: list[str] = field(default_factory=list)
@@ -62,11 +60,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
         elif content is None:
             self.send_error(404)
-        elif self.state.unavailable or fault == "busy":
-            self.state.unavailable -= fault != "busy"
-            self.send_response(self.state.status)
-            if self.state.retry_after:
-                self.send_header("Retry-After", self.state.retry_after)
+        elif self.state.unavailable:
+            self.state.unavailable -= 1
+            self.send_response(503)
             self.send_header("Content-Length", "0")
             self.end_headers()
         else:
