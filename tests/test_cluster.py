@@ -1,4 +1,4 @@
-"""How items are dealt to the processes of a cluster, which this process plays; tests/cluster has real ones."""
+"""Work on the nodes of a cluster, which this process plays; tests/cluster has real ones."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,10 +11,10 @@ import pytest
 from greenadapt.cluster import Spread
 from greenadapt.errors import InputError
 from tests.conftest import Run
-from tests.support.played_cluster import PlayedCluster
+from tests.support.played_cluster import PlayedRay
 from tests.support.small_tasks import TinyModel, adapted, ner_file, qa_file, sentences
 
-Play = Callable[..., PlayedCluster]
+Play = Callable[..., PlayedRay]
 ANYWHERE = Spread("played")
 
 
@@ -22,8 +22,8 @@ ANYWHERE = Spread("played")
 def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     """``play(room=3)``: the cluster that is found from now on."""
 
-    def start(**how: Any) -> PlayedCluster:
-        cluster = PlayedCluster(**how)
+    def start(**how: Any) -> PlayedRay:
+        cluster = PlayedRay(**how)
         monkeypatch.setattr("greenadapt.cluster.connected", cluster.connected)
         return cluster
 
@@ -39,7 +39,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("room", [1, 3])
 def test_results_come_in_order_each_once(play: Play, room: int) -> None:
-    cluster, calls = play(room=room), Counter[int]()
+    play(room=room)
+    calls = Counter[int]()
 
     def opening(factor: int) -> Callable[[int], int]:
         def double(item: int) -> int:
@@ -50,7 +51,6 @@ def test_results_come_in_order_each_once(play: Play, room: int) -> None:
 
     assert [*ANYWHERE.over(opening, range(40), 2)] == [*range(0, 80, 2)]
     assert calls == Counter(range(40))
-    assert cluster.n_started == room
     assert [*islice(ANYWHERE.over(opening, count(), 1), 40)] == [*range(40)]  # an input without an end
 
 
@@ -60,11 +60,15 @@ def test_what_fails_comes_after_all_before_it(play: Play) -> None:
         raise InputError("line 8 is broken", "mend it")
 
     answers = []
-    play()
+    ray = play()
     with pytest.raises(InputError, match="line 8"):  # noqa: PT012
         for answer in ANYWHERE.over(lambda: str, items()):
             answers.append(answer)
     assert answers == [*map(str, range(7))]
+    stopped = ANYWHERE.over(lambda: str, count())
+    assert next(stopped) == "0"
+    stopped.close()
+    assert ray.n_cancelled == 5  # of two for each core
 
 
 @pytest.mark.slow

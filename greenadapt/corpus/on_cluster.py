@@ -1,7 +1,11 @@
-"""A corpus prepared on the nodes of a cluster: read, split, counted and shuffled in parts."""
+"""A corpus prepared on the nodes of a cluster: read, split, counted and shuffled in parts.
+
+A task fills a folder with a name of its own, which the command then renames: a result is there whole or not at all, and
+the next command finds those that an interrupted one finished.
+"""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -60,7 +64,7 @@ FINISHED_PARTS = (f"parts-*/*/{_FACTS}",)
 
 @dataclass(frozen=True)
 class SplitJob:
-    """The settings that all tasks share; the tasks write into ``folder``."""
+    """The settings that all tasks share; their results are folders in ``folder``."""
 
     reading: CorpusReader
     folder: Path
@@ -73,7 +77,6 @@ class SplitJob:
         - ``text`` of a part: its lines as word numbers of that part;
         - ``documents`` in a range of hashes: the duplicates among them;
         - ``counts`` of a part: its word counts without duplicates;
-        - ``merged-LEVEL`` of a group of parts, or of groups: their merged counts;
         - ``sorted`` of a part: its lines, sorted by key.
         """
         return self.folder / f"{name}-{number:06}"
@@ -84,104 +87,44 @@ class SplitJob:
         return LineFile(folder / "ids", folder / "lengths")
 
 
-def make_once(target: Path, make: Callable[[Path], Json]) -> Json:
-    """Let ``make`` fill a temporary folder, rename it to ``target``, and return the result of ``make``.
+def make_all(
+    cluster: Cluster, job: SplitJob, name: str, make: Callable[..., Json], items: Sequence[Any], *arguments: Any
+) -> Iterator[Json]:
+    """Make each result ``job.path(name, number)`` that is missing; yields the facts of all of them, in order.
 
-    If ``target`` exists, returns its stored result. A node that was considered lost may still create the same folder.
+    A node calls ``make(item, folder, job, *arguments)``, which fills the folder and returns the facts.
     """
-    if not target.is_dir():
-        part = target.with_name(f"{uuid4().hex}.part")
-        part.mkdir()
-        try:
-            with naming(target):
-                write_json(part / _FACTS, make(part))
-            part.rename(target)
-        except OSError:
-            if not target.is_dir():
-                raise
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
-    return read_own_object(target / _FACTS, dict[str, Any], "part of a corpus")
+    targets = [job.path(name, number) for number in range(len(items))]
+    missing = [item for item, target in zip(items, targets, strict=True) if not target.is_dir()]
+    attempts = cluster.run(_attempt, missing, make, job, *arguments)
+    for target in targets:
+        if not target.is_dir():
+            next(attempts).rename(target)
+        yield read_own_object(target / _FACTS, dict[str, Any], "part of a corpus")
 
 
-_AT_ONCE = 16
-"""Vocabularies that one task merges."""
+def _attempt(item: Any, make: Callable[..., Json], job: SplitJob, *arguments: Any) -> Path:
+    folder = job.folder / f"{uuid4().hex}.part"
+    folder.mkdir()
+    try:
+        with naming(folder):
+            write_json(folder / _FACTS, make(item, folder, job, *arguments))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
 
 
-def number_words(cluster: Cluster, job: SplitJob, n_documents: int, folder: Path, n_parts: int) -> tuple[int, int]:
-    """Merge the counts of all parts in a tree, and write the vocabulary and the word numbers for ``numbers_of``.
-
-    Returns the number of words and the number of levels of the tree.
-    """
-    level, sources = 0, [job.path("counts", part) for part in range(n_parts)]
-    while len(sources) > _AT_ONCE:
-        groups = [sources[i : i + _AT_ONCE] for i in range(0, len(sources), _AT_ONCE)]
-        sources = [job.path(f"merged-{level}", group) for group in range(len(groups))]
-        list(cluster.run(_merge_counts, zip(groups, sources, strict=True)))
-        level += 1
-    words, counts, numbers = _merge_all(sources)
-    new_number = write_by_frequency(words, counts, n_documents, folder / VOCABULARY_FILE)
-    job.path(f"merged-{level}", 0).mkdir(exist_ok=True)
-    _write_numbers(job.path(f"merged-{level}", 0), [new_number[local] for local in numbers])
-    return len(words), level + 1
-
-
-def _merge_counts(item: tuple[list[Path], Path]) -> Json:
-    folders, target = item
-
-    def make(folder: Path) -> Json:
-        words, counts, numbers = _merge_all(folders)
-        write_vocabulary(folder / VOCABULARY_FILE, words, counts)
-        _write_numbers(folder, numbers)
-        return {"words": len(words)}
-
-    return make_once(target, make)
-
-
-def _merge_all(folders: Sequence[Path]) -> tuple[list[str], Int64Array, list[Int32Array]]:
-    """Merge vocabularies: all words, their counts, and for each folder the numbers of its words among them."""
-    numbering, parts = Numbering(), []
-    for folder in folders:
-        words, counts = read_vocabulary(folder / VOCABULARY_FILE)
-        parts.append((np.fromiter(map(numbering.__getitem__, words), np.int32, len(words)), counts))
-    total = np.zeros(len(numbering), np.int64)
-    for numbers, counts in parts:
-        total[numbers] += counts  # a folder has each word once
-    return list(numbering), total, [numbers for numbers, _ in parts]
-
-
-def _write_numbers(folder: Path, numbers: Sequence[Int32Array]) -> None:
-    write_arrays(folder / NUMBERS, {str(position): array for position, array in enumerate(numbers)})
-
-
-def numbers_of(part: int, job: SplitJob, n_levels: int) -> Int32Array:
-    """The vocabulary number of each word of a part, int32 ``(n_words,)``."""
-    numbers: Int32Array | None = None
-    group = part
-    for level in range(n_levels):
-        group, position = divmod(group, _AT_ONCE)
-        global_numbers = ArrayFile(job.path(f"merged-{level}", group) / NUMBERS)[str(position)]
-        numbers = global_numbers if numbers is None else global_numbers[numbers]
-    assert numbers is not None
-    return numbers
-
-
-def split(item: tuple[int, tuple[Piece, ...]], job: SplitJob) -> Json:
+def split(pieces: tuple[Piece, ...], folder: Path, job: SplitJob) -> Json:
     """Read a part, and split it into words."""
-    part, pieces = item
-
-    def make(folder: Path) -> Json:
-        splitter, numbers, log = _splitter(job.folder / TOKENIZER_FILE), Numbering(), DocumentLog()
-        documents = without_heldout(job.reading.documents(pieces), job.config.heldout, folder)
-        batches = make_batches(documents, log, cut_lines=splitter.chunkwise)
-        write_numbers(map(splitter, batches), numbers, LineFile(folder / "ids", folder / "lengths"), SilentBar())
-        (folder / "words").write_bytes("\n".join(numbers).encode())
-        arrays = {"hashes": np.array(log.hashes), "n_lines": np.array(log.n_lines)}
-        write_arrays(folder / DOCUMENTS, arrays)
-        read = {"read": job.reading.counts, "skipped": job.reading.skipped}
-        return {"documents": len(log.hashes), "text_bytes": log.n_bytes, **read}
-
-    return make_once(job.path("text", part), make)
+    splitter, numbers, log = _splitter(job.folder / TOKENIZER_FILE), Numbering(), DocumentLog()
+    documents = without_heldout(job.reading.documents(pieces), job.config.heldout, folder)
+    batches = make_batches(documents, log, cut_lines=splitter.chunkwise)
+    write_numbers(map(splitter, batches), numbers, LineFile(folder / "ids", folder / "lengths"), SilentBar())
+    (folder / "words").write_bytes("\n".join(numbers).encode())
+    write_arrays(folder / DOCUMENTS, {"hashes": np.array(log.hashes), "n_lines": np.array(log.n_lines)})
+    read = {"read": job.reading.counts, "skipped": job.reading.skipped}
+    return {"documents": len(log.hashes), "text_bytes": log.n_bytes, **read}
 
 
 @lru_cache(maxsize=1)
@@ -190,79 +133,80 @@ def _splitter(file: Path) -> BatchSplitter:
     return BatchSplitter(WordSplitter.load(file))
 
 
-def find_duplicates(share: int, job: SplitJob, n_shares: int, n_parts: int) -> Json:
+def find_duplicates(share: int, folder: Path, job: SplitJob, n_shares: int, n_parts: int) -> Json:
     """Find the duplicates among the documents whose hash is in range ``share`` of ``n_shares``."""
-
-    def make(folder: Path) -> Json:
-        hashes, parts, documents = [], [], []
-        for part in range(n_parts):
-            arrays = ArrayFile(job.path("text", part) / DOCUMENTS)
-            chosen = _in_share(arrays["hashes"], share, n_shares)
-            hashes.append(arrays["hashes"][chosen])
-            parts.append(np.full(len(chosen), part, np.int32))
-            documents.append(chosen)
-        all_hashes = np.concatenate(hashes)
-        is_kept = np.ones(len(all_hashes), bool) if job.config.keep_duplicates else is_first_occurrence(all_hashes)
-        arrays_of_share = {
-            "part": np.concatenate(parts)[~is_kept],
-            "document": np.concatenate(documents)[~is_kept],
-        }
-        write_arrays(folder / DOCUMENTS, arrays_of_share)
-        return {"duplicates": len(is_kept) - int(is_kept.sum())}
-
-    return make_once(job.path("documents", share), make)
+    hashes, parts, documents = [], [], []
+    for part in range(n_parts):
+        arrays = ArrayFile(job.path("text", part) / DOCUMENTS)
+        chosen = _in_share(arrays["hashes"], share, n_shares)
+        hashes.append(arrays["hashes"][chosen])
+        parts.append(np.full(len(chosen), part, np.int32))
+        documents.append(chosen)
+    all_hashes = np.concatenate(hashes)
+    is_kept = np.ones(len(all_hashes), bool) if job.config.keep_duplicates else is_first_occurrence(all_hashes)
+    duplicates = {"part": np.concatenate(parts)[~is_kept], "document": np.concatenate(documents)[~is_kept]}
+    write_arrays(folder / DOCUMENTS, duplicates)
+    return {"duplicates": len(is_kept) - int(is_kept.sum())}
 
 
 def _in_share(hashes: UInt64Array, share: int, n_shares: int) -> Int64Array:
     return np.flatnonzero((hashes >> np.uint64(32)) * np.uint64(n_shares) >> np.uint64(32) == share)
 
 
-def count(part: int, job: SplitJob, n_shares: int) -> Json:
+def count(part: int, folder: Path, job: SplitJob, n_shares: int) -> Json:
     """Count the words of a part without its duplicate documents."""
-
-    def make(folder: Path) -> Json:
-        n_lines: Int64Array = ArrayFile(job.path("text", part) / DOCUMENTS)["n_lines"]
-        is_kept = np.ones(len(n_lines), bool)
-        for share in range(n_shares):
-            arrays = ArrayFile(job.path("documents", share) / DOCUMENTS)
-            is_kept[arrays["document"][slice(*np.searchsorted(arrays["part"], [part, part + 1]))]] = False
-        content = (job.path("text", part) / "words").read_bytes().decode()
-        words = content.split("\n") if content else []
-        kept_lines = np.repeat(is_kept, n_lines)
-        text = job.lines(part)
-        counts = count_words(text, kept_lines, len(words))
-        write_vocabulary(folder / VOCABULARY_FILE, words, counts)
-        write_arrays(folder / DOCUMENTS, {"kept_lines": kept_lines})
-        with_words = np.fromfile(text.lengths, np.int32) > 0
-        return {"lines": int((kept_lines & with_words).sum()), "tokens": int(counts.sum())}
-
-    return make_once(job.path("counts", part), make)
+    n_lines: Int64Array = ArrayFile(job.path("text", part) / DOCUMENTS)["n_lines"]
+    is_kept = np.ones(len(n_lines), bool)
+    for share in range(n_shares):
+        arrays = ArrayFile(job.path("documents", share) / DOCUMENTS)
+        is_kept[arrays["document"][slice(*np.searchsorted(arrays["part"], [part, part + 1]))]] = False
+    content = (job.path("text", part) / "words").read_bytes().decode()
+    words = content.split("\n") if content else []
+    kept_lines = np.repeat(is_kept, n_lines)
+    text = job.lines(part)
+    counts = count_words(text, kept_lines, len(words))
+    write_vocabulary(folder / VOCABULARY_FILE, words, counts)
+    write_arrays(folder / DOCUMENTS, {"kept_lines": kept_lines})
+    with_words = np.fromfile(text.lengths, np.int32) > 0
+    return {"lines": int((kept_lines & with_words).sum()), "tokens": int(counts.sum())}
 
 
-def sort(item: tuple[int, int], job: SplitJob, n_levels: int) -> Json:
+def number_words(job: SplitJob, n_documents: int, folder: Path, n_parts: int) -> int:
+    """Merge the counts of all parts, and write the vocabulary and, for ``sort``, the number of each part's words.
+
+    Returns the number of words.
+    """
+    merged, counts = Numbering(), np.zeros(0, np.int64)
+    for part in range(n_parts):
+        words, counts_of_part = read_vocabulary(job.path("counts", part) / VOCABULARY_FILE)
+        numbers = np.fromiter(map(merged.__getitem__, words), np.int32, len(words))
+        if len(merged) > len(counts):  # at least doubled, so that it is seldom copied
+            counts = np.concatenate([counts, np.zeros(len(merged), np.int64)])
+        counts[numbers] += counts_of_part  # a part has each word once
+        write_arrays(job.path("counts", part) / NUMBERS, {"merged": numbers})
+    new_number = write_by_frequency(list(merged), counts[: len(merged)], n_documents, folder / VOCABULARY_FILE)
+    write_arrays(job.folder / NUMBERS, {"new": new_number})
+    return len(merged)
+
+
+def sort(item: tuple[int, int], folder: Path, job: SplitJob) -> Json:
     """Renumber the words of a part and sort its lines by key; ``item`` is the part and the number of its first line."""
     part, first_line = item
     text = job.lines(part)
+    counted_part = job.path("counts", part)
+    numbers = ArrayFile(job.folder / NUMBERS)["new"][ArrayFile(counted_part / NUMBERS)["merged"]]
+    shuffle = Shuffle(folder, job.config.seed, n_buckets(text.n_tokens, job.max_memory), first_line)
+    shuffle.add(text, ArrayFile(counted_part / DOCUMENTS)["kept_lines"], numbers, SilentBar())
+    with open(folder / "keys", "wb") as keys:
 
-    def make(folder: Path) -> Json:
-        shuffle = Shuffle(folder, job.config.seed, n_buckets(text.n_tokens, job.max_memory), first_line)
-        kept_lines = ArrayFile(job.path("counts", part) / DOCUMENTS)["kept_lines"]
-        shuffle.add(text, kept_lines, numbers_of(part, job, n_levels), SilentBar())
-        with open(folder / "keys", "wb") as keys:
+        def blocks() -> LineBlocks:
+            for block, lengths, ids in shuffle.lines():
+                keys.write(block.tobytes())
+                yield lengths, ids
 
-            def blocks() -> LineBlocks:
-                for block, lengths, ids in shuffle.lines():
-                    keys.write(block.tobytes())
-                    yield lengths, ids
-
-            sizes = shuffle.n_lines, shuffle.n_tokens
-            write_stream(folder / STREAM_FILE, blocks(), *sizes, folder / "offsets", Silent())
-        (folder / "offsets").unlink()
-        return {"lines": shuffle.n_lines}
-
-    facts = make_once(job.path("sorted", part), make)
-    text.remove()
-    return facts
+        write_stream(folder / STREAM_FILE, blocks(), shuffle.n_lines, shuffle.n_tokens, folder / "offsets", Silent())
+    (folder / "offsets").unlink()
+    return {"lines": shuffle.n_lines}
 
 
 def merge_range(number: int, job: SplitJob, n_ranges: int, parts: Sequence[int]) -> tuple[Int32Array, Int32Array]:
@@ -311,20 +255,18 @@ def prepare_on_cluster(  # noqa: PLR0913
     split_facts = _split_parts(cluster, job, parts, progress, size_hint)
     n_documents = sum(facts["documents"] for facts in split_facts)
     n_shares = 1 + n_documents // DOCUMENTS_AT_ONCE
-    duplicates = list(cluster.run(find_duplicates, range(n_shares), job, n_shares, len(parts)))
-    line_counts = list(cluster.run(count, range(len(parts)), job, n_shares))
-    n_words, n_levels = number_words(cluster, job, n_documents, folder, len(parts))
+    duplicates = list(make_all(cluster, job, "documents", find_duplicates, range(n_shares), n_shares, len(parts)))
+    line_counts = list(make_all(cluster, job, "counts", count, range(len(parts)), n_shares))
+    n_words = number_words(job, n_documents, folder, len(parts))
     n_lines, n_tokens = ([facts[name] for facts in line_counts] for name in ("lines", "tokens"))
     sizes = sum(n_lines), sum(n_tokens)
-    lines = _by_key(cluster, job, n_lines, n_buckets(sizes[1], job.max_memory), n_levels, progress)
+    lines = _by_key(cluster, job, n_lines, n_buckets(sizes[1], job.max_memory), progress)
     write_stream(folder / STREAM_FILE, lines, *sizes, job.folder / "offsets", progress)
     if config.heldout:
         with open(folder / HELDOUT, "wb") as output:
             for part in range(len(parts)):
                 with suppress(FileNotFoundError), open(job.path("text", part) / HELDOUT, "rb") as file:
                     shutil.copyfileobj(file, output)
-    if lost := cluster.lost():
-        progress.warn(f"{counted(len(lost), 'node')} of the cluster died; the others did the work again")
     return {
         "documents": n_documents,
         "duplicates": sum(facts["duplicates"] for facts in duplicates),
@@ -343,7 +285,7 @@ def _split_parts(
         progress.note(f"{n_split:,} of {counted(len(parts), 'part')} of the text were split before")
     facts = []
     with progress.bar("splitting text into words", size_hint, "bytes") as bar:
-        for part_facts in cluster.run(split, enumerate(parts), job):
+        for part_facts in make_all(cluster, job, "text", split, parts):
             facts.append(part_facts)
             job.reading.add(part_facts["read"], part_facts["skipped"])
             bar.advance(part_facts["text_bytes"])
@@ -351,13 +293,12 @@ def _split_parts(
     return facts
 
 
-def _by_key(
-    cluster: Cluster, job: SplitJob, n_lines: list[int], n_ranges: int, n_levels: int, progress: Progress
-) -> LineBlocks:
+def _by_key(cluster: Cluster, job: SplitJob, n_lines: list[int], n_ranges: int, progress: Progress) -> LineBlocks:
     """Sort the parts, of ``n_lines`` each, then yield all lines in the order of keys: lengths and ids of each range."""
     with progress.bar("numbering words by frequency", sum(n_lines), "lines") as bar:
-        firsts = accumulate(n_lines[:-1], initial=0)
-        for facts in cluster.run(sort, enumerate(firsts), job, n_levels):
+        first_lines = accumulate(n_lines[:-1], initial=0)
+        for part, facts in enumerate(make_all(cluster, job, "sorted", sort, [*enumerate(first_lines)])):
+            job.lines(part).remove()
             bar.advance(facts["lines"])
     filled = [part for part, n in enumerate(n_lines) if n]
     yield from cluster.run(merge_range, range(n_ranges), job, n_ranges, filled)

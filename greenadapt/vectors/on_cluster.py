@@ -34,9 +34,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from ml_dtypes import bfloat16
 
-from greenadapt.cluster import Cluster, Node, alive_nodes, raise_for_user, require_same_version
+from greenadapt.cluster import Cluster, Node, raise_for_user
 from greenadapt.config import W2VConfig
-from greenadapt.errors import GreenadaptError, MissingError, ResourceError, byte_size, first_line
+from greenadapt.errors import MissingError, ResourceError, byte_size, first_line
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.vectors.engines import (
@@ -268,15 +268,15 @@ class Trainer:
         self._engine.train(parts, self._current, epoch, lambda words, rate: None)
         return perf_counter() - begin
 
-    def changes(self, n_slices: int) -> Any:
-        """The changes since the last ``commit``: a message for each slice."""
+    def changes(self, n_slices: int) -> list[Any]:
+        """The changes since the last ``apply``: a message for each slice."""
         threads, tables = self._config.workers, list(zip(self._current, self._start, strict=True))
         sent = [
             tuple(changes(table[i::n_slices], start[i::n_slices], threads) for table, start in tables)
             for i in range(n_slices)
         ]
         self._sent = sum(changed.nbytes for message in sent for changed in message)
-        return sent if n_slices > 1 else sent[0]
+        return sent
 
     def merge(self, i: int, n_slices: int, rate: float, words: float, *messages: Message) -> Message:
         """Merge the changes of slice ``i``, after each node trained on about ``words`` words at ``rate``."""
@@ -294,18 +294,13 @@ class Trainer:
         ]
         return tables_of_changes[0], tables_of_changes[1]
 
-    def receive(self, *messages: Message) -> int:
-        """Store the merged changes of all slices for ``commit``; returns the bytes sent and received."""
-        self._merged = messages
-        return self._sent + sum(changed.nbytes for message in messages for changed in message)
-
-    def commit(self) -> None:
-        """Apply the merged changes to the tables."""
-        n = len(self._merged)
-        for i, message in enumerate(self._merged):
+    def apply(self, *messages: Message) -> int:
+        """Apply the merged changes of all slices to the tables; returns the bytes sent and received."""
+        n = len(messages)
+        for i, message in enumerate(messages):
             for table, start, changed in zip(self._current, self._start, message, strict=True):
                 add((start[i::n], table[i::n]), changed, self._config.workers)
-        self._merged = ()
+        return self._sent + sum(changed.nbytes for message in messages for changed in message)
 
     def tables(self) -> Weights:
         """The current tables."""
@@ -326,10 +321,10 @@ class Traffic:
 
 
 class ClusterEngine:
-    """An ``Engine`` that trains on all nodes of ``cluster``, each with as many threads as Ray counts cores.
+    """An ``Engine`` that trains on the nodes of ``cluster``, each with as many threads as Ray counts cores.
 
-    ``text`` is the file with the ids of ``stream``, under the same path on every node. An epoch uses the nodes that are
-    alive at its beginning. If a node dies, other nodes train on its parts.
+    ``text`` is the file with the ids of ``stream``, under the same path on every node. If a node dies, the others train
+    again on all parts that ``train`` was called with.
     """
 
     def __init__(self, cluster: Cluster, text: Path, stream: Stream, config: W2VConfig, progress: Progress) -> None:
@@ -338,30 +333,40 @@ class ClusterEngine:
         self._stream, self._config = stream, config
         self.parts = list(stream_parts(stream))
         self._parts_per_core = parts_per_core(len(self.parts), stream.total)
+        self._nodes = [node for node in cluster.nodes if node.cores >= 1]
         self._trainers: dict[Node, Any] = {}
-        # Ids of nodes that died, which Ray may still list, or that joined and cannot train.
-        self._left_out = set[str]()
-        self._first = {node.id for node in cluster.nodes}
-        self._require(cluster)
+        for node, spec in cluster.on_each_node(importlib.util.find_spec, "numba").items():
+            if spec is None:
+                raise MissingError(
+                    f"node {node.address} of the cluster has no numba", 'pip install "greenadapt[fast]" there'
+                )
+        cluster.require_files([text])
 
     def train(
         self, parts: Sequence[StreamPart], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = lambda: False
     ) -> int:
         """Train on ``parts``, the last ones, as ``Engine`` says; raises ``ResourceError`` if all nodes died."""
-        self._start_trainers(weights)
-        remaining = list(parts)
-        # Training can be resumed where all parts before the remaining ones are done.
-        while remaining and not (remaining[0].number == parts[-len(remaining)].number and stop()):
-            before = (epoch + 1) * len(self.parts) - len(remaining)
-            size, n_nodes = round_size(before, [int(node.cores) for node in self._trainers], self._parts_per_core)
-            chosen, remaining = remaining[:size], remaining[size:]
-            lost = self._round(chosen, n_nodes, epoch)
-            remaining = lost + remaining
-            words = sum(part.words for part in chosen) - sum(part.words for part in lost)
-            advance(words, self._rate(epoch, chosen[-1]))
-        for table, trained in zip(weights, self._tables(), strict=True):
-            table[:] = trained
-        return len(parts) - len(remaining)
+        while True:
+            n_words, n_parts = 0, 0
+
+            def advance_and_count(words: int, rate: float) -> None:
+                nonlocal n_words
+                n_words += words
+                advance(words, rate)
+
+            try:
+                if not self._trainers:
+                    self._start_trainers(weights)
+                while n_parts < len(parts) and not stop():
+                    n_parts += self._round(parts[n_parts:], epoch, advance_and_count)
+                trained = self._ray.get(next(iter(self._trainers.values())).tables.remote())
+            except self._ray.exceptions.RayError as error:
+                self._leave_out_dead(error)
+                advance(-n_words, self._rate(epoch, parts[0]))
+                continue
+            for table, trained_table in zip(weights, trained, strict=True):
+                table[:] = trained_table
+            return n_parts
 
     def close(self) -> None:
         """Stop the trainers, and report the cost of merging."""
@@ -372,153 +377,89 @@ class ClusterEngine:
                 f"the nodes merged their changes {traffic.synchronisations} times, in {share:.0%} of the time; each "
                 f"received {byte_size(int(traffic.received))}"
             )
+        self._stop_trainers()
+
+    def _stop_trainers(self) -> None:
         for trainer in self._trainers.values():
             self._ray.kill(trainer)
+        self._trainers.clear()
 
     def _rate(self, epoch: int, part: StreamPart) -> float:
         return learning_rate(self._config, epoch, (part.before + part.words) / self._stream.total)
 
     def _start_trainers(self, weights: Weights) -> None:
-        """Start trainers on new nodes; if there are any, all trainers begin with ``weights``."""
+        """Start a trainer with ``weights`` on each node."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        nodes = [node for node in alive_nodes(self._ray) if node.cores >= 1]
-        new_nodes = [node for node in nodes if node not in self._trainers and node.id not in self._left_out]
         n_bytes = _TABLES * sum(table.nbytes for table in weights)
-        new_nodes = [node for node in new_nodes if self._can_train(node, n_bytes)]
-        for node in new_nodes:
-            strategy = NodeAffinitySchedulingStrategy(node.id, soft=False)
-            actor = self._ray.remote(num_cpus=int(node.cores), scheduling_strategy=strategy)(Trainer)
-            self._trainers[node] = actor.remote()
-        if new_nodes:
-            stream = self._ray.put((np.asarray(self._stream.counts), self._stream.total))
-            tables = [self._ray.put(table) for table in weights]
-            calls = {
-                node: trainer.start.remote(self._text, stream, replace(self._config, workers=int(node.cores)), *tables)
-                for node, trainer in self._trainers.items()
-            }
-            _, waiting = self._ray.wait(list(calls.values()), num_returns=len(calls), timeout=_PATIENCE)
-            if late := [node.address for node, call in calls.items() if call in waiting]:
-                self._progress.note(f"waiting for {', '.join(late)}: other work has their cores, or numba compiles")
-            self._ask(calls)
-
-    def _can_train(self, node: Node, n_bytes: int) -> bool:
-        """Whether a node has ``n_bytes`` of memory and, if it joined later, meets the requirements of the first nodes.
-
-        Warns about a later node that does not; raises ``ResourceError`` for a node of the beginning.
-        """
-        try:
+        stream = self._ray.put((np.asarray(self._stream.counts), self._stream.total))
+        tables = [self._ray.put(table) for table in weights]
+        calls = {}
+        for node in self._nodes:
             if n_bytes > node.memory:
                 raise ResourceError(
                     f"w2v needs about {n_bytes >> 20} MB on each node, and node {node.address} has "
                     f"{node.memory >> 20} MB",
                     "use --max-vocab or a higher --min-count, or leave this node out of the cluster",
                 )
-            if node.id not in self._first:
-                cluster = Cluster(self._ray, [node])
-                require_same_version(cluster)
-                self._require(cluster)
-        except GreenadaptError as error:
-            if node.id in self._first:
-                raise
-            self._progress.warn(f"a node that joined is left out: {error.message}")
-            self._left_out.add(node.id)
-            return False
-        return True
+            strategy = NodeAffinitySchedulingStrategy(node.id, soft=False)
+            actor = self._ray.remote(num_cpus=int(node.cores), scheduling_strategy=strategy)(Trainer)
+            self._trainers[node] = trainer = actor.remote()
+            config = replace(self._config, workers=int(node.cores))
+            calls[trainer.start.remote(self._text, stream, config, *tables)] = node.address
+        _, waiting = self._ray.wait(list(calls), num_returns=len(calls), timeout=_PATIENCE)
+        if waiting:
+            late = ", ".join(calls[call] for call in waiting)
+            self._progress.note(f"waiting for {late}: other work has their cores, or numba compiles")
+        self._ray.get(list(calls))
 
-    def _require(self, cluster: Cluster) -> None:
-        """Raise ``GreenadaptError`` unless all nodes of ``cluster`` can train on the text."""
-        for node, spec in cluster.on_each_node(importlib.util.find_spec, "numba").items():
-            if spec is None:
-                raise MissingError(
-                    f"node {node.address} of the cluster has no numba", 'pip install "greenadapt[fast]" there'
-                )
-        cluster.require_files([self._text])
-
-    def _round(self, parts: list[StreamPart], n_nodes: int, epoch: int) -> list[StreamPart]:
-        """Train on ``parts`` and merge; returns the parts of nodes that died."""
-        rng = np.random.default_rng([self._config.seed, epoch, parts[0].number])
-        n_before, nodes = len(self._trainers), list(self._trainers)[:n_nodes]
-        parts_of_node = dict(zip(nodes, assign_parts(parts, [int(node.cores) for node in nodes], rng), strict=True))
-        seconds = self._ask(
-            {node: self._trainers[node].train.remote(node_parts, epoch) for node, node_parts in parts_of_node.items()}
-        )
-        self.traffic.training += max(seconds.values(), default=0)
-        merged_nodes = set(seconds)
-        if n_before > 1 and seconds:
+    def _round(self, parts: Sequence[StreamPart], epoch: int, advance: Advance) -> int:
+        """Train on the first of ``parts`` and merge; returns their number."""
+        before = (epoch + 1) * len(self.parts) - len(parts)
+        size, n_nodes = round_size(before, [int(node.cores) for node in self._trainers], self._parts_per_core)
+        chosen, nodes = parts[:size], list(self._trainers)[:n_nodes]
+        rng = np.random.default_rng([self._config.seed, epoch, chosen[0].number])
+        assigned = assign_parts(chosen, [int(node.cores) for node in nodes], rng)
+        words = sum(part.words for part in chosen)
+        calls = [self._trainers[node].train.remote(mine, epoch) for node, mine in zip(nodes, assigned, strict=True)]
+        self.traffic.training += max(self._ray.get(calls))
+        if len(self._trainers) > 1:
             begin = perf_counter()
-            words = sum(part.words for node in seconds for part in parts_of_node[node]) / len(seconds)
-            merged_nodes &= self._synchronise(words, self._rate(epoch, parts[0]))
+            self._synchronise(words / n_nodes, self._rate(epoch, chosen[0]))
             self.traffic.synchronisations += 1
             self.traffic.synchronising += perf_counter() - begin
-        return sorted(
-            (part for node in parts_of_node if node not in merged_nodes for part in parts_of_node[node]),
-            key=lambda part: part.number,
-        )
+        advance(words, self._rate(epoch, chosen[-1]))
+        return len(chosen)
 
-    def _synchronise(self, words: float, rate: float) -> set[Node]:
-        """Merge the changes of all trainers, each a slice of the rows; returns the nodes whose changes were merged.
-
-        Tables change only after all trainers have the merged rows, so that the merge can be repeated if a node dies.
-        """
-        n = 0
-        while n != len(self._trainers):
-            trainers = list(self._trainers.values())
-            n = len(trainers)
-            sent = [trainer.changes.options(num_returns=n).remote(n) for trainer in trainers]
-            slices = zip(*sent, strict=True) if n > 1 else [sent]
-            merges = [
-                trainer.merge.remote(i, n, rate, words, *slice_messages)
-                for i, (trainer, slice_messages) in enumerate(zip(trainers, slices, strict=True))
-            ]
-            received = self._ask({node: trainer.receive.remote(*merges) for node, trainer in self._trainers.items()})
-        self.traffic.received += sum(received.values()) / n * (n - 1) / n
-        merged_nodes = set(self._trainers)
-        self._ask({node: trainer.commit.remote() for node, trainer in self._trainers.items()})
-        return merged_nodes
-
-    def _tables(self) -> Weights:
-        """The tables of a node that is alive."""
-        while True:
-            node, trainer = next(iter(self._trainers.items()))
-            answers: dict[Node, Weights] = self._ask({node: trainer.tables.remote()})
-            if answers:
-                return answers[node]
-
-    def _ask(self, calls: dict[Node, Any]) -> dict[Node, Any]:
-        """The answers to ``calls`` by node; a node that died has none, and is left out from now on.
-
-        Raises the error of a call, and ``ResourceError`` if no node is alive.
-        """
-        errors, answers = self._ray.exceptions, {}
-        for node, call in calls.items():
-            try:
-                answers[node] = self._ray.get(call)
-            except errors.RayError as error:
-                raise_for_user(error)
-                if isinstance(error, errors.RayTaskError) and not isinstance(error.cause, errors.RayError):
-                    raise
-                why = error  # the node died, or a node that computed an argument
-        if len(answers) < len(calls):
-            self._leave_out_dead(why)
-        return answers
+    def _synchronise(self, words: float, rate: float) -> None:
+        """Merge the changes of all trainers, each a slice of the rows, and apply them to all tables."""
+        trainers = list(self._trainers.values())
+        n = len(trainers)
+        sent = [trainer.changes.options(num_returns=n).remote(n) for trainer in trainers]
+        merges = [
+            trainer.merge.remote(i, n, rate, words, *messages)
+            for i, (trainer, messages) in enumerate(zip(trainers, zip(*sent, strict=True), strict=True))
+        ]
+        received = self._ray.get([trainer.apply.remote(*merges) for trainer in trainers])
+        self.traffic.received += sum(received) / n * (n - 1) / n
 
     def _leave_out_dead(self, error: Exception) -> None:
-        """Remove the trainers of dead nodes; raises ``error`` if all nodes are alive."""
-        dead = []
-        for node, answer in [(node, trainer.__ray_ready__.remote()) for node, trainer in self._trainers.items()]:
+        """Stop all trainers, and leave out the nodes of those that died; raises ``error`` if none did."""
+        raise_for_user(error)
+        dead = set()
+        for node, trainer in self._trainers.items():
             try:
-                self._ray.get(answer)
+                self._ray.get(trainer.__ray_ready__.remote())
             except self._ray.exceptions.RayError:
-                dead.append(node)
+                dead.add(node)
         if not dead:
             raise error
-        for node in dead:
-            self._ray.kill(self._trainers.pop(node))
-            self._left_out.add(node.id)
-            self._progress.warn(f"node {node.address} died, the others train on its parts")
-        if not self._trainers:
+        self._stop_trainers()
+        self._nodes = [node for node in self._nodes if node not in dead]
+        addresses = ", ".join(sorted(node.address for node in dead))
+        if not self._nodes:
             raise ResourceError(
                 f"all nodes of the cluster died ({first_line(error)})",
                 "look at their memory and logs, then run the same command again",
             )
+        self._progress.warn(f"node {addresses} died: the others train this epoch again")

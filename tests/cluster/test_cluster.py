@@ -37,6 +37,11 @@ def _refuse(number: int, limit: int) -> int:
     return number
 
 
+def _wait_in_folder(number: int, folder: str) -> None:
+    (Path(folder) / str(number)).touch()
+    time.sleep(60)
+
+
 def _end_process_once(flag: str) -> str:
     if not Path(flag).exists():
         Path(flag).touch()
@@ -45,7 +50,7 @@ def _end_process_once(flag: str) -> str:
 
 
 def test_work_is_done_on_all_nodes_and_comes_back_in_order(cluster: clusters.Cluster) -> None:
-    assert len(cluster.nodes) == cluster.cores == 4
+    assert len(cluster.nodes) == cluster.count(0) == 4
     assert len(set(cluster.on_each_node(_process).values())) == 4
     assert list(cluster.run(_square, range(20))) == [number * number for number in range(20)]
 
@@ -58,13 +63,27 @@ def test_what_work_raises_is_raised_here_and_lost_work_is_done_again(cluster: cl
     assert list(cluster.run(_end_process_once, [str(tmp_path / "flag")])) == ["made again"]
 
 
+def test_work_ends_with_its_command(cluster: clusters.Cluster, tmp_path: Path) -> None:
+    """As after Ctrl-C, which comes while it waits: other work gets the cores at once."""
+
+    def interrupt() -> None:
+        if len([*tmp_path.iterdir()]) == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        next(cluster.run(_wait_in_folder, range(9), str(tmp_path), while_waiting=interrupt))
+    begin = time.monotonic()
+    assert list(cluster.run(_square, range(4))) == [0, 1, 4, 9]
+    assert time.monotonic() - begin < 30
+
+
 def test_a_folder_that_nodes_do_not_see_is_refused(
     cluster: clusters.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.require_shared(tmp_path / "workspace")
     assert list((tmp_path / "workspace").iterdir()) == []
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=rf"node {ADDRESS}.*cannot use /proc/self/cwd"):
+    with pytest.raises(InputError, match=rf"node {ADDRESS} .*does not see /proc/self/cwd"):
         cluster.require_shared(Path("/proc/self/cwd"))  # each process has its own
     assert [path.name for path in tmp_path.iterdir()] == ["workspace"]
 
@@ -75,5 +94,5 @@ def test_a_file_that_nodes_do_not_see_is_refused(
     (tmp_path / "text.txt").write_text("some words")
     cluster.require_files([tmp_path, tmp_path / "text.txt"])
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=rf"/proc/self/cwd/text.txt is not there on node {ADDRESS}"):
+    with pytest.raises(InputError, match=rf"node {ADDRESS} .*does not see /proc/self/cwd/text.txt"):
         cluster.require_files([tmp_path / "text.txt", Path("/proc/self/cwd/text.txt")])

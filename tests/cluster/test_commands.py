@@ -39,7 +39,7 @@ def spoil(four_nodes: Any, folder: Path) -> None:
         time.sleep(0.02)
     (works[0] / "seeds" / "1").mkdir(parents=True)
     (works[0] / "seeds" / "1" / ".state").write_text("not a folder")
-    while not [*folder.rglob(".progress.json")]:
+    while not [*folder.rglob(".progress")]:
         time.sleep(0.05)
     four_nodes.remove_node(four_nodes.worker_nodes.copy().pop(), allow_graceful=False)
 

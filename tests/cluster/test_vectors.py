@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.cluster import Cluster, connected
+from greenadapt.cluster import Cluster, alive_nodes, connected
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import InputError, ResourceError
@@ -76,11 +76,10 @@ def alone(corpus: PreparedCorpus, small_parts: None, tmp_path_factory: pytest.Te
 
 
 @contextmanager
-def _only(cluster: Cluster, n_nodes: int) -> Iterator[None]:
-    """Let ``n_nodes`` nodes train."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(on_cluster, "alive_nodes", lambda ray: cluster.nodes[:n_nodes])
-        yield
+def connected_to(address: str, n_nodes: int) -> Iterator[Cluster]:
+    """Connect to some of the nodes only."""
+    with connected(address) as cluster:
+        yield Cluster(cluster.ray, cluster.nodes[:n_nodes])
 
 
 class Killing(Silent):
@@ -114,7 +113,7 @@ def _train(
 def test_one_node_of_one_core_makes_the_bytes_of_one_machine(
     four_nodes: Any, corpus: PreparedCorpus, alone: WordVectors, tmp_path: Path
 ) -> None:
-    with connected(four_nodes.address) as cluster, _only(cluster, 1):
+    with connected_to(four_nodes.address, 1) as cluster:
         assert _train(corpus, CONFIG, tmp_path / "work", cluster).matrix.tobytes() == alone.matrix.tobytes()
 
 
@@ -129,7 +128,7 @@ from greenadapt.vectors import cbow, engines, on_cluster
 corpus, work, address, config = sys.argv[1:]
 engines._PART, cbow.CHECKPOINT_SECONDS = 250, 0
 with connected(address) as cluster:
-    on_cluster.alive_nodes = lambda ray: cluster.nodes[:2]
+    cluster.nodes = cluster.nodes[:2]
     corpus = PreparedCorpus.open(Path(corpus))
     cbow.train(corpus, eval(config), Path(work), progress=Silent(), max_memory=1 << 30, cluster=cluster)
 """
@@ -154,20 +153,17 @@ def test_a_driver_that_was_killed_goes_on(
         def note(self, message: str) -> None:
             notes.append(message)
 
-    with connected(four_nodes.address) as cluster, _only(cluster, 2):
+    with connected_to(four_nodes.address, 2) as cluster:
         assert own_group(_train(corpus, CONFIG, work, cluster, Noting())) > own_group(alone) - LESS
     assert notes[0].startswith("resuming")
 
 
 @pytest.mark.long
-def test_what_nodes_cannot_do_is_said_in_one_line(
-    four_nodes: Any, corpus: PreparedCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with connected(four_nodes.address) as cluster:
-        with _only(cluster, 1), pytest.raises(InputError, match="training diverged in epoch 1"):
+def test_what_nodes_cannot_do_is_said_in_one_line(four_nodes: Any, corpus: PreparedCorpus, tmp_path: Path) -> None:
+    with connected_to(four_nodes.address, 1) as cluster:
+        with pytest.raises(InputError, match="training diverged in epoch 1"):
             _train(corpus, replace(CONFIG, alpha=100), tmp_path / "work", cluster)
-        nobody = [replace(node, memory=1000) for node in cluster.nodes]
-        monkeypatch.setattr(on_cluster, "alive_nodes", lambda ray: nobody)
+        cluster.nodes = [replace(node, memory=1000) for node in cluster.nodes]
         with pytest.raises(ResourceError, match=rf"{cluster.nodes[0].address} has 0 MB"):
             _train(corpus, CONFIG, tmp_path / "other", cluster)
 
@@ -180,7 +176,7 @@ def test_nodes_that_are_killed_cost_no_words_and_little_quality(
     try:
         with connected(four_nodes.address) as cluster:
             vectors = _train(corpus, CONFIG, tmp_path / "work", cluster, killing)
-            assert len(on_cluster.alive_nodes(cluster.ray)) == 2
+            assert len(alive_nodes(cluster.ray)) == 2
     finally:
         while len(four_nodes.list_all_nodes()) < 4:
             add_node(four_nodes)

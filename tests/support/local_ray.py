@@ -36,7 +36,9 @@ class LocalRay:
     def put(self, value: Any) -> "_Reference":
         return _Reference(value)
 
-    def get(self, reference: "_Reference") -> Any:
+    def get(self, reference: Any) -> Any:
+        if isinstance(reference, list):
+            return [self.get(item) for item in reference]
         if isinstance(reference.value, Exception):
             raise reference.value
         return reference.value

@@ -1,4 +1,4 @@
-"""A cluster that this process simulates: the part of Ray that ``Spread`` uses, without processes."""
+"""A Ray cluster that this process plays: what ``Cluster.run`` uses of Ray, without processes."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -8,56 +8,48 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from greenadapt.cluster import Cluster
 
-class _Call:
-    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
-        self.function, self.arguments = function, arguments
+
+class _RayError(Exception):
+    pass
 
 
 @dataclass
-class PlayedCluster:
-    """``room`` processes whose calls end one by one, in random order."""
+class PlayedRay:
+    """A node with ``room`` cores, whose calls end when they are asked for."""
 
     room: int = 3
     stops: int = -1
     """The call with which Ctrl-C comes."""
-    n_started: int = 0
     n_ended: int = 0
+    n_cancelled: int = 0
     rng: random.Random = field(default_factory=lambda: random.Random(0))
+    exceptions = SimpleNamespace(RayTaskError=_RayError, RayError=_RayError)
 
-    @property
-    def ray(self) -> "PlayedCluster":
-        return self
+    def nodes(self) -> list[dict[str, Any]]:
+        node = {"NodeID": "0", "NodeManagerAddress": "played", "Alive": True, "Resources": {"CPU": self.room}}
+        return [node]
 
-    def gpus_each(self, gpus: float | None) -> float:
-        return gpus or 0
+    def put(self, value: Any) -> Any:
+        return value
 
-    def count(self, cores: float, gpus: float) -> int:
-        return self.room
+    def remote(self, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+        return lambda function: SimpleNamespace(remote=partial(partial, function))
 
-    def remote(self, **options: Any) -> Callable[[type], Any]:
-        return lambda kind: SimpleNamespace(remote=partial(self._start, kind))
+    def wait(self, calls: Sequence[Any], timeout: float) -> tuple[Sequence[Any], Sequence[Any]]:
+        return ([], calls) if self.rng.random() < 0.2 else (calls, [])
 
-    def _start(self, kind: type, *arguments: Any) -> Any:
-        self.n_started += 1
-        return SimpleNamespace(do=SimpleNamespace(remote=partial(_Call, kind(*arguments).do)))
-
-    def kill(self, process: Any) -> None:
-        pass
-
-    def wait(self, calls: Sequence[_Call], timeout: float) -> tuple[list[_Call], list[_Call]]:
-        if self.rng.random() < 0.2:  # nothing has ended in time
-            return [], [*calls]
-        chosen = self.rng.choice(calls)
-        return [chosen], [call for call in calls if call is not chosen]
-
-    def get(self, call: _Call) -> Any:
+    def get(self, call: Callable[[], Any]) -> Any:
         self.n_ended += 1
         if self.n_ended == self.stops:
             raise KeyboardInterrupt
-        return call.function(*call.arguments)
+        return call()
+
+    def cancel(self, call: Any, force: bool) -> None:
+        self.n_cancelled += 1
 
     @contextmanager
-    def connected(self, address: str) -> Iterator["PlayedCluster"]:
+    def connected(self, address: str) -> Iterator[Cluster]:
         """Instead of ``greenadapt.cluster.connected``."""
-        yield self
+        yield Cluster(self)

@@ -223,7 +223,7 @@ class Answerer:
         self, spread: Spread, questions: Iterator[Question], texts: dict[str, str]
     ) -> Iterator[Lookup]:
         seen = set[str]()
-        for lookups, warnings in spread.over(_open_look_up, in_blocks(questions), self._request, texts):
+        for lookups, warnings in spread.over(_open_look_up, in_blocks(questions), self._request, tuple(texts.items())):
             for warning in [warning for warning in warnings if warning not in seen]:
                 seen.add(warning)
                 self._progress.warn(warning)
@@ -346,9 +346,11 @@ def _open_models(
 
 
 def _open_look_up(
-    request: QaRequest, questions: dict[str, str]
+    request: QaRequest, questions: tuple[tuple[str, str], ...]
 ) -> Callable[[Sequence[Question]], tuple[list[Lookup], list[str]]]:
-    """A function that returns the lookups of a block of questions, and the warnings."""
+    """A function that returns the lookups of a block of questions, and the warnings; ``questions`` are pairs of text
+    and id.
+    """
     progress = Warnings()
-    models = _open_models(request, _find_models(request), questions, progress)
+    models = _open_models(request, _find_models(request), dict(questions), progress)
     return lambda block: ([*look_up(models, iter(block), request.config)], progress.warnings)

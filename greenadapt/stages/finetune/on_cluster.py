@@ -9,34 +9,25 @@ import socket
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from greenadapt.checkpoints.layout import SCORES, SEEDS, read_described
-from greenadapt.checkpoints.source import find_model
 from greenadapt.cluster import Cluster, connected
+from greenadapt.corpus.opening import visible_files
 from greenadapt.cost import Cost, Meter
-from greenadapt.errors import (
-    GreenadaptError,
-    InputError,
-    ResourceError,
-    UsageError,
-    counted,
-    duration,
-    first_line,
-    rounded,
-)
+from greenadapt.errors import ResourceError, UsageError, counted, duration, first_line, rounded
 from greenadapt.progress import Bar, Silent, SilentBar
 from greenadapt.stages.finetune.train import Finetuning, is_finished
 from greenadapt.stages.session import Session
-from greenadapt.storage.files import read_own, replace_json
+from greenadapt.storage.files import expanded
 from greenadapt.storage.jobs import Begun, Outcome, begin_job
 from greenadapt.workers import launched_processes
 
-_PROGRESS, _LOG = ".progress.json", ".log"
+_PROGRESS, _LOG = ".progress", ".log"
 _EVERY = 1.0
-"""Seconds between two reports of a task, and between two times that they are read."""
+"""Seconds between two reports of a task."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +79,8 @@ def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequen
         cluster = stack.enter_context(connected(session.cluster))
         for folder in dict.fromkeys(task.run.place.path.parent for task in tasks):
             cluster.require_shared(folder)
-        for run in {task.run_number: task.run for task in tasks}.values():
-            _require_inputs(cluster, run)
-        return _Training(session, cluster, tasks, begun).train()
+        cluster.require_files([*{path: None for task in tasks for path in _files(task.run)}])
+        return _Training(session, cluster, begun).train(tasks)
 
 
 def _not_here(work: Path) -> Outcome:
@@ -154,98 +144,67 @@ def _train(task: _SeedTask, cwd: str) -> _Answer:
     return _Answer(socket.gethostname(), meter.cost, tuple(progress.messages), error)
 
 
-def _require_inputs(cluster: Cluster, run: Finetuning) -> None:
-    """Raise ``InputError`` naming the node that does not read the same model and data as this machine."""
-    digests = {name: entry["sha256"] for name, entry in run.inputs().items()}
-    for node, answer in cluster.on_each_node(_inputs, run, str(Path.cwd())).items():
-        if isinstance(answer, str):
-            problem = answer
-        else:
-            names = [name for name, digest in digests.items() if answer[name] != digest]
-            problem = f"{', '.join(names)}: other content" if names else ""
-        if problem:
-            raise InputError(
-                f"node {node.address} of the cluster cannot train as this machine does ({problem})",
-                "put models and data on storage that all nodes see under the same path",
-            )
-
-
-def _inputs(run: Finetuning, cwd: str) -> dict[str, str] | str:
-    """The digest of each input, or the error of reading them."""
-    try:
-        os.chdir(cwd)
-        find_model(run.start.model.source)  # a packaged model must be unpacked first
-        return {name: entry["sha256"] for name, entry in run.inputs().items()}
-    except Exception as error:
-        return first_line(error)
+def _files(run: Finetuning) -> list[Path]:
+    """The files on disk that a run reads."""
+    models = [run.start.model, *([] if run.start.memory is None else [run.start.memory.model])]
+    sources = [expanded(source).absolute() for source in run.request.sources().values()]
+    paths = [path for model in models for path in visible_files(model.folder)]
+    return [path for path in [*paths, *sources] if path.exists()]
 
 
 class _Training:
-    def __init__(
-        self, session: Session, cluster: Cluster, tasks: Sequence[_SeedTask], begun: Mapping[int, Begun]
-    ) -> None:
-        self._session, self._cluster, self._tasks, self._begun = session, cluster, tasks, begun
-        self._costs = {task.run_number: Cost() for task in tasks}
+    def __init__(self, session: Session, cluster: Cluster, begun: Mapping[int, Begun]) -> None:
+        self._session, self._cluster, self._begun = session, cluster, begun
+        self._costs = dict.fromkeys(begun, Cost())
         self._shares: dict[Path, float] = {}
         """The share of the finished steps of each task, by its folder."""
         self._reported: set[tuple[str, str]] = set()
         self._errors: dict[Path, str] = {}
 
-    def train(self) -> Failures:
+    def train(self, tasks: Sequence[_SeedTask]) -> Failures:
         """Train all tasks; those that end before the first seed of their run are finished in a second round."""
-        unfinished = [task for task in self._tasks if not task.is_finished]
-        if len(unfinished) < len(self._tasks):
-            finished = f"{len(self._tasks) - len(unfinished):,} of {counted(len(self._tasks), 'run')}"
+        unfinished = [task for task in tasks if not task.is_finished]
+        if len(unfinished) < len(tasks):
+            finished = f"{len(tasks) - len(unfinished):,} of {counted(len(tasks), 'run')}"
             self._session.progress.note(f"{finished} are finished already")
         with self._session.progress.bar("fine-tuning", len(unfinished), "runs") as bar:
             self._round(unfinished, bar)
-            later = [task for task in unfinished if not task.is_finished]
+            later = [task for task in unfinished if not (task.is_finished or task.folder in self._errors)]
             self._round([task for task in later if is_finished(task.work, task.run.request.seeds[0])], bar)
         failed = [task for task in unfinished if task.folder in self._errors]
         first = f"{failed[0].name} ({self._errors[failed[0].folder]})" if failed else ""
         return Failures(frozenset(task.run_number for task in failed), len(failed), first)
 
     def _round(self, tasks: Sequence[_SeedTask], bar: Bar) -> None:
-        running = {task.folder: task for task in tasks if task.folder not in self._errors}
-        for folder in running:
-            with suppress(OSError):  # from an earlier command
-                (folder / _PROGRESS).unlink()
-        answers = self._cluster.as_they_end(
-            _train,
-            [*running.values()],
-            str(Path.cwd()),
-            cores=1,
-            gpus=self._cluster.gpus_each(self._session.gpus_each),
-            every=_EVERY,
-        )
-        with closing(answers):
-            for ended in answers:
-                for task in running.values():
-                    self._look(task, bar)
-                if ended is not None:
-                    task, answer = ended
-                    self._end(running.pop(task.folder), answer, bar)
+        def look() -> None:
+            for task in tasks:
+                self._look(task, bar)
+
+        for task in tasks:
+            (task.folder / _PROGRESS).unlink(missing_ok=True)  # of an earlier command
+        gpus, cwd = self._cluster.gpus_each(self._session.gpus_each), str(Path.cwd())
+        answers = self._cluster.run(_train, tasks, cwd, gpus=gpus, while_waiting=look)
+        for task, answer in zip(tasks, answers, strict=True):
+            look()
+            self._end(task, answer, bar)
 
     def _look(self, task: _SeedTask, bar: Bar) -> None:
         """Pass on the progress that a task has written."""
         try:
-            report = read_own(task.folder / _PROGRESS, _SeedProgress, "seed")
-        except (OSError, GreenadaptError):
+            node, step, steps = (task.folder / _PROGRESS).read_text("utf-8").split()
+        except (OSError, ValueError):  # not there, or half-written
             return
         if task.folder not in self._shares:
-            self._session.progress.note(f"{task.name}: trains on {report.node}, from step {report.step:,}")
-        self._advance(task, report.step / max(report.steps, 1), bar)
+            self._session.progress.note(f"{task.name}: trains on {node}, from step {int(step):,}")
+        self._advance(task, int(step) / int(steps), bar)
 
     def _advance(self, task: _SeedTask, share: float, bar: Bar) -> None:
         last_share = self._shares.get(task.folder, 0.0)
         bar.advance(max(share - last_share, 0.0))
         self._shares[task.folder] = max(share, last_share)
 
-    def _end(self, task: _SeedTask, answer: _Answer | Exception, bar: Bar) -> None:
+    def _end(self, task: _SeedTask, answer: _Answer, bar: Bar) -> None:
         progress = self._session.progress
-        if isinstance(answer, Exception):
-            self._fail(task, str(answer).strip().splitlines()[-1], "")
-            return
         self._costs[task.run_number] += answer.cost
         self._begun[task.run_number].spend(self._costs[task.run_number])  # of all tasks of the run together
         for kind, text in answer.messages:
@@ -253,21 +212,12 @@ class _Training:
                 self._reported.add((kind, text))
                 (progress.warn if kind == "warn" else progress.note)(text)
         if answer.error:
-            self._fail(task, answer.error, f" on {answer.node}; the whole error is in {task.folder / _LOG}")
+            self._errors[task.folder] = answer.error
+            log = task.folder / _LOG
+            progress.warn(f"{task.name}: failed on {answer.node}; the whole error is in {log} ({answer.error})")
         elif task.is_finished:
             self._advance(task, 1.0, bar)
             progress.note(f"{task.name}: {task.score()}, {duration(answer.cost.seconds)} on {answer.node}")
-
-    def _fail(self, task: _SeedTask, why: str, where: str) -> None:
-        self._errors[task.folder] = why
-        self._session.progress.warn(f"{task.name}: failed{where} ({why})")
-
-
-@dataclass(frozen=True)
-class _SeedProgress:
-    node: str
-    step: int
-    steps: int
 
 
 class _Reporting:
@@ -294,7 +244,6 @@ class _Steps:
 
     def advance(self, amount: float, **facts: str) -> None:
         self._step += amount
-        if time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + _EVERY
-        replace_json(self._file, asdict(_SeedProgress(socket.gethostname(), int(self._step), int(self._total))))
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _EVERY
+            self._file.write_text(f"{socket.gethostname()} {self._step:.0f} {self._total:.0f}", "utf-8")
