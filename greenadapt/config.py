@@ -1,7 +1,7 @@
 """The settings of every stage: frozen dataclasses whose fields have a default, a range and a help text."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -156,42 +156,11 @@ class SessionOptions(Checked):
 
 
 _HELD_OUT = Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, unset="0")
-_DOCUMENT_BYTES = advanced(
-    "Refuse text with a longer document, such as 1G.",
-    parse=parse_bytes,
-    unset="128M, at most a sixteenth of --max-memory",
-)
 SAMPLE_BY = Option(
     "Unit that is a document in plain text: a line, a paragraph (up to an empty line), or the whole file (document).",
     panel=Panel.TEXT,
     unset="line",
 )
-_WORD_CHARS = advanced("Refuse text with a longer word, in characters.", unset="1000000")
-_COMPRESSION = advanced(
-    "Refuse compressed text that unpacks to more than 64M and to more than this many times its size.", unset="200"
-)
-
-
-@dataclass(frozen=True)
-class TextLimits(Checked):
-    """The longest document and word that a corpus may have.
-
-    Anything longer is not text (such as an archive read as a single line) and would need unbounded memory. It is
-    refused, so the limits never change a result.
-    """
-
-    max_document_bytes: Annotated[Count, _DOCUMENT_BYTES] = 128 << 20
-    """In the file's encoding."""
-    max_word_chars: Annotated[Count, _WORD_CHARS] = 1_000_000
-    max_compression: Annotated[Count, _COMPRESSION] = 200
-    option: str = "--max-document-bytes"
-    """The option that raises ``max_document_bytes``, which ``within`` may change; empty if no option raises a limit."""
-
-    def within(self, max_memory: int) -> "TextLimits":
-        """Lower ``max_document_bytes`` so that a document can be read in ``max_memory`` bytes."""
-        share = max_memory // 16  # upper bound on the memory that a byte of a document needs to be read and split
-        is_less = share < self.max_document_bytes
-        return replace(self, max_document_bytes=share, option="--max-memory") if is_less else self
 
 
 @dataclass(frozen=True)
@@ -240,9 +209,6 @@ class TextOptions(Checked):
         ),
     ] = None
     heldout: Annotated[HeldOutShare | None, _HELD_OUT] = None
-    max_document_bytes: Annotated[Count | None, _DOCUMENT_BYTES] = None
-    max_word_chars: Annotated[Count | None, _WORD_CHARS] = None
-    max_compression: Annotated[Count | None, _COMPRESSION] = None
 
     def of_recipe(self) -> dict[str, Any]:
         """The settings of the recipe that the user set."""
@@ -250,13 +216,10 @@ class TextOptions(Checked):
         return {name: value for name, value in settings.items() if value}
 
     def as_arguments(self) -> dict[str, list[str]]:
-        """The options of the recipe and the limits that the user set: option → command-line arguments."""
-        limits = ("max_document_bytes", "max_word_chars", "max_compression")
-        values = {name: getattr(self, name) for name in limits} | self.of_recipe()
+        """The options of the recipe that the user set: option → command-line arguments."""
         return {
             option_fields(TextOptions)[name].option_name: [*value] if isinstance(value, tuple) else [str(value)]
-            for name, value in values.items()
-            if value is not None
+            for name, value in self.of_recipe().items()
         }
 
     def of_config(self) -> dict[str, Any]:

@@ -130,8 +130,7 @@ ONLY_BY = {
     ("tasks/base.py", "--folds"): ("assess",),
     ("tasks/base.py", "--max-length"): ("finetune", "assess", "qa"),  # its own value is wrong
     ("corpus/text.py", "--strict"): CORPORA,  # only if it is set
-    ("corpus/text.py", "--max-word-chars"): CORPORA,
-    ("corpus/text.py", "--max-compression"): CORPORA,  # only where it can be set
+    ("corpus/text.py", "--max-memory"): CORPORA,  # only where it can be set
     ("inference/entries.py", "--sample-by"): ("qa", "index"),  # documents
     ("models/machine.py", "--report-to"): ("finetune",),
     ("stages/align.py", "--alignment"): ("expand", "neighbours"),  # the inputs of several stages

@@ -76,9 +76,6 @@ def adapt(
     keep_duplicates: bool | None = None,
     strict: bool | None = None,
     heldout: float | None = None,
-    max_document_bytes: int | str | None = None,
-    max_word_chars: int | None = None,
-    max_compression: int | None = None,
     # The word vectors
     dim: int | None = None,
     window: int = 5,

@@ -277,21 +277,21 @@ def read_parse(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: D
 def _release_files(path: str, decoder: Decoder, *, parses: bool) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield name and stream of the files in the folder or the archive; with ``parses`` those of the inner archive."""
     if not Path(path).is_dir():
-        with open_binary(path, decoder.limits) as stream:
+        with open_binary(path) as stream:
             for name, member in tar_members(stream, path):
                 if PurePosixPath(name).name != "document_parses.tar.gz":
                     yield name, member
                 elif parses:
-                    with open_member(member, f"{path}:{name}", decoder.limits) as inner:
+                    with open_member(member, f"{path}:{name}") as inner:
                         yield from tar_members(inner, f"{path}:{name}")
         return
     for file in sorted(Path(path).rglob("document_parses/**/*" if parses else "metadata.csv")):
         if file.is_file():
-            with open_binary(str(file), decoder.limits) as stream:
+            with open_binary(str(file)) as stream:
                 yield file.relative_to(path).as_posix(), stream
     for file in sorted(Path(path).rglob("document_parses.tar.gz")) if parses else ():
         if not (file.parent / "document_parses").is_dir():
-            with open_binary(str(file), decoder.limits) as stream:
+            with open_binary(str(file)) as stream:
                 yield from tar_members(stream, str(file))
 
 
@@ -336,7 +336,7 @@ def parse_document(parse: Json, location: str, name: str, *, with_abstract: bool
 
 
 def _read_parse(stream: IO[bytes], name: str, decoder: Decoder) -> Json:
-    content = stream.read(decoder.limits.max_document_bytes + 1)
+    content = stream.read(decoder.max_bytes + 1)
     decoder.check_size(len(content), name)
     parse = parse_json(decoder.decode(content, name), name, hint=_GIVE_PARSE)
     if not isinstance(parse, dict) or not {"body_text", "abstract"} & set(parse):

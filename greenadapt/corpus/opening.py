@@ -14,8 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 from urllib.parse import urlsplit
 
-from greenadapt.config import TextLimits
-from greenadapt.corpus.text import UNALTERABLE, unpacked
+from greenadapt.corpus.text import unpacked
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import check_path
 from greenadapt.progress import Progress
@@ -49,13 +48,13 @@ def input_errors(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def open_binary(path: str, limits: TextLimits = UNALTERABLE) -> Iterator[IO[bytes]]:
+def open_binary(path: str) -> Iterator[IO[bytes]]:
     """Open a file on disk, http(s) or s3, decompressed by suffix (gz, bz2, xz, zst); see ``unpacked``.
 
     Raises ``InputError`` for a zip archive, and after the block if the file changed meanwhile.
     """
     _log.debug("reads %s", short(path) if "://" in path else path)  # an address may contain a password
-    with input_errors(path), _opened(path, limits) as stream:
+    with input_errors(path), _opened(path) as stream:
         refuse_zip(path)
         before = _state(path)
         yield stream
@@ -84,15 +83,15 @@ def refuse_zip(path: str) -> None:
             raise InputError(f"{path} is a zip archive, which is not read", "unpack it, or pack it as .tar.gz")
 
 
-def _opened(path: str, limits: TextLimits) -> IO[bytes]:
+def _opened(path: str) -> IO[bytes]:
     if "://" not in path:
         check_path(path, "a file's name")
         file = open(path, "rb")  # noqa: SIM115
-        return unpacked(file, path, limits) if is_compressed(path) else file
+        return unpacked(file, path) if is_compressed(path) else file
     import smart_open  # takes 0.2 seconds
 
     opened: IO[bytes] = smart_open.open(path, "rb", compression="disable")
-    return unpacked(opened, urlsplit(path).path, limits)
+    return unpacked(opened, urlsplit(path).path)
 
 
 def is_read_once(source: str) -> bool:
@@ -132,9 +131,9 @@ def open_input(source: str) -> Iterator[tuple[IO[bytes], str]]:
 
 
 @contextmanager
-def open_member(stream: IO[bytes], name: str, limits: TextLimits = UNALTERABLE) -> Iterator[IO[bytes]]:
+def open_member(stream: IO[bytes], name: str) -> Iterator[IO[bytes]]:
     """Open an archive's member, decompressed by the suffix of its name; see ``unpacked``."""
-    with input_errors(name), unpacked(stream, name, limits) as content:
+    with input_errors(name), unpacked(stream, name) as content:
         yield content
 
 

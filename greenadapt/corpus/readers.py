@@ -17,7 +17,7 @@ from itertools import chain, islice, pairwise, takewhile
 from pathlib import Path
 from typing import IO, Any
 
-from greenadapt.config import SampleBy, TextLimits
+from greenadapt.config import SampleBy
 from greenadapt.corpus import articles, pydocs
 from greenadapt.corpus.download import check_local, is_fetched, local_path, require_folders
 from greenadapt.corpus.opening import (
@@ -38,7 +38,15 @@ from greenadapt.corpus.opening import (
 )
 from greenadapt.corpus.recipes import Recipe, format_of
 from greenadapt.corpus.rows import Lines, json_rows, parse_json, table_rows
-from greenadapt.corpus.text import Decoder, Document, LineRange, cr_ends_lines, tar_members
+from greenadapt.corpus.text import (
+    MAX_DOCUMENT_BYTES,
+    Decoder,
+    Document,
+    LineRange,
+    check_words,
+    cr_ends_lines,
+    tar_members,
+)
 from greenadapt.errors import InputError, MissingError, counted, json_kind, listed
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
@@ -216,7 +224,7 @@ class CorpusReader:
             counts["documents"] += 1
             counts["lines"] += len(document.lines)
             for line in document.lines:
-                self._decoder.check_words(line, document.name)
+                check_words(line, document.name)
             lines = (
                 self._decoder.without_surrogates(_PAGE_BREAKS.sub(" ", line), document.name) for line in document.lines
             )
@@ -290,10 +298,10 @@ def open_corpus(
     *,
     strict: bool = False,
     lenient: bool | None = None,
-    limits: TextLimits | None = None,
+    max_bytes: int = MAX_DOCUMENT_BYTES,
     workers: int = 1,
 ) -> CorpusReader:
-    """Create a reader of a corpus whose downloads are in ``download_folder``; ``limits`` default to the recipe's.
+    """Create a reader of a corpus whose downloads are in ``download_folder``; a document has at most ``max_bytes``.
 
     ``lenient=None``: False, and the user has no ``--lenient`` to change it.
 
@@ -308,7 +316,7 @@ def open_corpus(
     require_local(recipe)
     paths = tuple(str(local_path(source, download_folder)) for source in recipe.sources)
     leniency = "" if lenient is None else "use --lenient to skip such lines"
-    decoder = Decoder(strict, bool(lenient), leniency, limits or recipe.limits)
+    decoder = Decoder(strict, bool(lenient), leniency, max_bytes)
     return CorpusReader(recipe, paths, decoder, workers)
 
 
@@ -366,7 +374,7 @@ def _read_pieces(
             continue
         if piece.span is not None:
             decoder.spans[piece.path] = piece.span
-        for name, opening in _files_in(piece.path, decoder.limits):
+        for name, opening in _files_in(piece.path):
             by_name = format_of(name)
             file_kind = {"auto": by_name, "pmc": _PMC_MEMBERS.get(by_name, "")}.get(kind, kind)
             if file_kind not in readers:
@@ -380,15 +388,15 @@ def _read_pieces(
                 yield from map(_in_lines, documents) if in_lines and read in _VERBATIM else documents
 
 
-def _files_in(path: str, limits: TextLimits) -> Iterator[tuple[str, AbstractContextManager[IO[bytes]]]]:
+def _files_in(path: str) -> Iterator[tuple[str, AbstractContextManager[IO[bytes]]]]:
     """Yield the name of a file, or of each visible member of an archive, and what opens it."""
     if not is_tar(path):
-        yield path, open_binary(path, limits)
+        yield path, open_binary(path)
         return
-    with open_binary(path, limits) as stream:
+    with open_binary(path) as stream:
         for name, content in tar_members(stream, path):
             if not is_hidden(name):
-                yield f"{path}:{name}", open_member(content, f"{path}:{name}", limits)
+                yield f"{path}:{name}", open_member(content, f"{path}:{name}")
 
 
 def _read_lines(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:

@@ -8,14 +8,14 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import date
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, get_args
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from greenadapt.config import SampleBy, TextLimits
+from greenadapt.config import SampleBy
 from greenadapt.corpus.opening import data_suffix, open_binary, refuse_zip, require_names
 from greenadapt.errors import InputError, MissingError, UsageError, byte_size, counted
 from greenadapt.progress import Bar, Progress
@@ -191,7 +191,6 @@ _SUFFIXES = {
 }  # fmt: skip
 _WITH_FIELDS = ("jsonl", "json", "csv", "tsv", "auto")
 """Formats whose documents may have named fields."""
-_LIMITS = {"max_document_bytes", "max_word_chars", "max_compression"}
 
 
 @dataclass(frozen=True)
@@ -210,8 +209,6 @@ class Recipe:
     packages: tuple[str, ...] = ()
     """pydocs: the packages, or ``name[extra]`` for the dependencies of an extra; empty means all."""
     about: str = ""
-    limits: TextLimits = field(default_factory=TextLimits)
-    """The keys ``max_document_bytes``, ``max_word_chars`` and ``max_compression``."""
     stated: Stated | None = None
     """The published size of the corpus."""
     public_argument: str = ""
@@ -315,24 +312,16 @@ def read_recipe(path: Path) -> Recipe:
     where = str(path)
     check_keys(
         content,
-        {f.name for f in fields(Recipe)} - {"name", "public_argument", "argument", "limits"} | _LIMITS,
+        {f.name for f in fields(Recipe)} - {"name", "public_argument", "argument"},
         ("title", "licence", "format"),
         where,
     )
-    limits = _limits({key: content.pop(key) for key in _LIMITS & set(content)}, where)
     sources = read_sources(content.pop("sources", []), where, path.parent)
     stated = read_stated(content.pop("stated", None), where)
     values = {key: _as_tuple(value) for key, value in content.items()}
-    recipe = Recipe(name=path.stem, sources=sources, limits=limits, stated=stated, **values)
+    recipe = Recipe(name=path.stem, sources=sources, stated=stated, **values)
     _check(recipe, where)
     return recipe
-
-
-def _limits(limits: dict[str, Any], where: str) -> TextLimits:
-    for key, value in limits.items():
-        if type(value) is not int or value < 1:
-            raise InputError(f"{where}: {key} is {value!r}", "it must be a whole number of at least 1")
-    return TextLimits(**limits)
 
 
 def _as_tuple(value: Any) -> Any:

@@ -14,7 +14,6 @@ from greenadapt.errors import InputError, counted, json_kind
 from greenadapt.storage.files import Json
 
 Lines = Iterator[tuple[int, str]]
-_FIELD_LIMIT = 2**31 - 1
 # NaN, which Python and pandas write for a missing value, is none.
 _JSON = json.JSONDecoder(parse_constant=lambda name: None if name == "NaN" else float(name))
 
@@ -220,7 +219,7 @@ def _quoted_rows(
     Unless ``n_cells`` is ``None``, refuses a cell with line breaks if each of its lines has as many cells as a row:
     ``n_cells``, or those of the first row if that is 0.
     """
-    limit = min(decoder.limits.max_document_bytes, _FIELD_LIMIT)
+    limit = decoder.max_bytes
     csv.field_size_limit(limit)
     held: list[tuple[int, str]] = []
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import IO, Any
 
-from greenadapt.config import TextLimits
 from greenadapt.errors import InputError, byte_size, counted
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, short
@@ -25,8 +24,11 @@ _NAMES_SHOWN = 3
 """Lines in which a NUL byte means a binary file; in later lines it is noise."""
 _TEXT = re.compile(rb"\S")
 _LINE_END, _PARAGRAPH_END = re.compile(rb"\n"), re.compile(rb"\n[^\S\n]*\n")
-UNALTERABLE = TextLimits(option="")
-"""Limits that no option can change."""
+MAX_DOCUMENT_BYTES = 128 << 20
+"""Longest document, in the file's encoding. Anything longer is not text, and would need unbounded memory."""
+MAX_WORD_CHARS = 1_000_000
+MAX_COMPRESSION = 200
+"""How many times its size a compressed file beyond ``ALWAYS_UNPACKED`` may unpack to."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -63,7 +65,8 @@ class Decoder:
     """Whether broken lines of JSON and rows of tables are skipped and counted as ``broken_lines``."""
     leniency: str = ""
     """How a user skips them, for messages; empty if nothing does."""
-    limits: TextLimits = UNALTERABLE
+    max_bytes: int = MAX_DOCUMENT_BYTES
+    """Longest document, in bytes; less than the default if memory is limited."""
     counts: Counter[str] = field(default_factory=Counter)
     """``replaced``: broken sequences; the readers add ``documents``, ``lines`` and counts of what they skip."""
     spans: dict[str, LineRange] = field(default_factory=dict)
@@ -142,16 +145,16 @@ class Decoder:
         In a file with ``cr_ends_lines`` a carriage return ends a line, too.
         """
         span = self.spans.get(name, LineRange())
-        number, too_many = span.n_lines, self.limits.max_document_bytes + 1
+        number, too_many = span.n_lines, self.max_bytes + 1
         readline: Callable[[int], bytes] = stream.readline
         ends: tuple[bytes, ...] = (b"\n",)
-        max_bytes = min(_BLOCK, too_many)
-        line = readline(max_bytes)
+        first_bytes = min(_BLOCK, too_many)
+        line = readline(first_bytes)
         if number == 0 and not line.endswith(ends) and not cr_ends_lines(line):
             line += readline(too_many - len(line))
         if number == 0 and cr_ends_lines(line):
             readline, ends = _universal_readline(line, stream), (b"\n", b"\r")
-            line = readline(max_bytes)
+            line = readline(first_bytes)
         while line and number != span.last_line:
             number += 1
             if number <= _LINES_CHECKED:
@@ -162,7 +165,7 @@ class Decoder:
                 self.check_size(len(line), where)
             text = line.removeprefix(_BOM) if number == 1 else line
             yield number, self.decode(text, where)
-            line = readline(max_bytes)
+            line = readline(first_bytes)
 
     def joined(self, lines: Iterable[tuple[int, str]], name: str) -> str:
         """Join numbered lines; ``InputError`` if they are longer than the limit of a document."""
@@ -187,27 +190,26 @@ class Decoder:
 
     def check_size(self, n_bytes: int, where: str) -> None:
         """Raise ``InputError`` if a document of ``n_bytes`` or more is longer than the limit."""
-        if n_bytes > (limit := self.limits.max_document_bytes):
+        if n_bytes > (limit := self.max_bytes):
+            advice = "split it" if limit == MAX_DOCUMENT_BYTES else "raise --max-memory"
             raise InputError(
                 f"{where}: a document of over {byte_size(limit)} ({limit:,} bytes), the largest allowed",
-                f"{f'raise {self.limits.option}' if self.limits.option else 'split it'}, or check that it is text",
+                f"{advice}, give JSON lines in place of one array, or check that it is text",
             )
 
-    def check_words(self, line: str, where: str) -> None:
-        """Raise ``InputError`` if ``line`` has more characters between two spaces than the limit."""
-        if len(line) <= self.limits.max_word_chars:
-            return
-        longest, begin = self.limits.max_word_chars, 0
-        while begin + longest < len(line):
-            space = line.rfind(" ", begin, begin + longest + 1)
-            if space < 0:
-                end = line.find(" ", begin)
-                n = (len(line) if end < 0 else end) - begin
-                raise InputError(
-                    f"{where}: {n:,} characters without a space, the longest word allowed has {longest:,}",
-                    "raise --max-word-chars, or check that it is text",
-                )
-            begin = space + 1
+
+def check_words(line: str, where: str) -> None:
+    """Raise ``InputError`` if ``line`` has more characters between two spaces than ``MAX_WORD_CHARS``."""
+    begin = 0
+    while begin + MAX_WORD_CHARS < len(line):
+        space = line.rfind(" ", begin, begin + MAX_WORD_CHARS + 1)
+        if space < 0:
+            n = len(line[begin:].partition(" ")[0])
+            raise InputError(
+                f"{where}: {n:,} characters without a space, the longest word allowed has {MAX_WORD_CHARS:,}",
+                "split it, or check that it is text",
+            )
+        begin = space + 1
 
 
 def cr_ends_lines(head: bytes) -> bool:
@@ -315,7 +317,7 @@ _LONG_HEADERS = (
 )
 
 
-def unpacked(packed: IO[bytes], name: str, limits: TextLimits) -> IO[bytes]:
+def unpacked(packed: IO[bytes], name: str) -> IO[bytes]:
     """Decompress a file or member by the suffix of its ``name``; returns ``packed`` itself for other suffixes.
 
     Reading raises ``InputError`` beyond the limits. Closing the stream closes ``packed``.
@@ -327,7 +329,7 @@ def unpacked(packed: IO[bytes], name: str, limits: TextLimits) -> IO[bytes]:
     stream: Any = compression_wrapper(counted, "rb", suffix, filename=name)  # type: ignore[arg-type]
     if stream is counted:
         return packed
-    return io.BufferedReader(_Unpacked(stream, counted, name, limits), 1 << 16)
+    return io.BufferedReader(_Unpacked(stream, counted, name), 1 << 16)
 
 
 class _Counted:
@@ -349,8 +351,8 @@ class _Counted:
 class _Unpacked(io.RawIOBase):
     """A decompressed stream that raises ``InputError`` beyond the limit."""
 
-    def __init__(self, stream: IO[bytes], packed: _Counted, name: str, limits: TextLimits) -> None:
-        self._stream, self._packed, self._name, self._limits = stream, packed, name, limits
+    def __init__(self, stream: IO[bytes], packed: _Counted, name: str) -> None:
+        self._stream, self._packed, self._name = stream, packed, name
         self._n = 0
 
     def readable(self) -> bool:
@@ -359,13 +361,11 @@ class _Unpacked(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         read: int = self._stream.readinto(buffer)  # type: ignore[attr-defined]
         self._n += read
-        times = self._limits.max_compression
-        if self._n > max(ALWAYS_UNPACKED, times * self._packed.n):
-            option = "raise --max-compression, or " if self._limits.option else ""
+        if self._n > max(ALWAYS_UNPACKED, MAX_COMPRESSION * self._packed.n):
             raise InputError(
                 f"{self._name}: {byte_size(self._packed.n)} unpack to over {byte_size(self._n)}, more than "
-                f"{times:,} times as much",
-                f"{option}unpack it yourself if you trust it",
+                f"{MAX_COMPRESSION:,} times as much",
+                "unpack it yourself if you trust it",
             )
         return read
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from greenadapt.checkpoints.provenance import model_facts, note_lowercasing
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.cluster import connected
-from greenadapt.config import CorpusConfig, TextLimits, TextOptions
+from greenadapt.config import CorpusConfig, TextOptions
 from greenadapt.corpus.download import fetch_corpus, is_fetched, local_path, require_folders
 from greenadapt.corpus.on_cluster import FINISHED_PARTS, PARTS, prepare_on_cluster
 from greenadapt.corpus.opening import STDIN
@@ -15,6 +15,7 @@ from greenadapt.corpus.prepared import prepare_corpus
 from greenadapt.corpus.pydocs import pydocs_versions
 from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local
 from greenadapt.corpus.recipes import Recipe, Source, find_recipe, kept_input, list_recipes
+from greenadapt.corpus.text import MAX_DOCUMENT_BYTES
 from greenadapt.errors import GreenadaptError, MissingError, UsageError, byte_size, counted
 from greenadapt.stages.plan import WOULD_RUN, PlannedStep
 from greenadapt.stages.session import CORPUS, Session, model_of
@@ -100,6 +101,8 @@ def _workspace_row(session: Session, name: str) -> Json:
 
 SHUFFLE_MEMORY = 256 << 20
 """Bytes of the word stream shuffled in memory at once; more is not faster."""
+_MEMORY_PER_BYTE = 16
+"""Upper bound on the bytes of memory that a byte of a document needs to be read and split."""
 _TEXT_PER_COMPRESSED_BYTE = 4
 """Approximate bytes of text per byte of a compressed file, to estimate the disk space needed."""
 
@@ -205,7 +208,7 @@ def run_prepare(
         session.workspace.downloads(recipe.name),
         strict=config.strict,
         lenient=config.lenient,
-        limits=_limits(recipe, arguments).within(session.max_memory),
+        max_bytes=min(MAX_DOCUMENT_BYTES, session.max_memory // _MEMORY_PER_BYTE),
         workers=session.workers,
     )
     sources = reading.fingerprint()
@@ -273,13 +276,6 @@ def _facts(recipe: Recipe, model: PretrainedModel) -> Json:
         "model": model_facts(model),
     }
     return facts | ({"versions": pydocs_versions(recipe.packages)} if recipe.format == "pydocs" else {})
-
-
-def _limits(recipe: Recipe, arguments: dict[str, list[str]]) -> TextLimits:
-    names = ("max_document_bytes", "max_word_chars", "max_compression")
-    options = {name: f"--{name.replace('_', '-')}" for name in names}
-    limits: Json = {name: int(arguments[option][0]) for name, option in options.items() if arguments.get(option)}
-    return replace(recipe.limits, **limits)
 
 
 def _require_fetched(session: Session, recipe: Recipe) -> None:

@@ -19,7 +19,7 @@ from tests.support.small_tasks import TinyModel, adapted, known_text, ner_file, 
 COMMANDS = {key.replace("-", " "): command for key, command in commands_of(GROUP).items()}
 NEITHER = frozenset({
     "address", "allow_host", "cluster", "columns", "command", "exclude", "field", "format", "host", "label_field",
-    "layers", "max_body", "max_document_bytes", "max_memory", "max_time",
+    "layers", "max_body", "max_memory", "max_time",
     "memory_layers", "memory_source", "message", "older_than", "only", "query", "question", "remove",
     "report_to", "repo", "revision", "task", "text_field", "variant", "words",
 })  # fmt: skip

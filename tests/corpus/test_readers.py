@@ -20,7 +20,6 @@ from pathlib import Path
 import pytest
 from backports import zstd
 
-from greenadapt.config import TextLimits
 from greenadapt.corpus import readers
 from greenadapt.corpus.articles import read_release
 from greenadapt.corpus.readers import CorpusReader, open_corpus, parts_of, read_whole
@@ -644,14 +643,20 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         list(read.documents())
 
 
-SMALL = TextLimits(max_document_bytes=200_000, max_word_chars=1000)
+SMALL = 200_000
 
 
+@pytest.fixture
+def short_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("greenadapt.corpus.text.MAX_WORD_CHARS", 1000)
+
+
+@pytest.mark.usefixtures("short_words")
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.txt.gz", gzip.compress(b"a b\n" + b"word " * 50_000), r"a\.txt\.gz, line 2: a document of over 0\.2 MB"),
-        ("a.txt", b"b\n" + b"a" * 1001, r"a\.txt:2: 1,001 characters without a space, the longest .* has 1,000: raise"),
+        ("a.txt", b"b\n" + b"a" * 1001, r"a\.txt:2: 1,001 characters without a space, the longest .* has 1,000: split"),
         ("a.txt", b"a" * 1001 + b" b", "1,001 characters without a space"),
         ("a.txt.gz", gzip.compress(bytes(10**7)), "is not text: it has NUL bytes"),
         (
@@ -675,32 +680,20 @@ SMALL = TextLimits(max_document_bytes=200_000, max_word_chars=1000)
 def test_what_is_too_long_for_text_is_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     recipe = find_recipe(str(write(tmp_path / name, content)))
     with pytest.raises(InputError, match=message):
-        list(open_corpus(recipe, tmp_path, limits=SMALL).documents())
+        list(open_corpus(recipe, tmp_path, max_bytes=SMALL).documents())
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_words")
 def test_what_is_just_short_enough_is_read(tmp_path: Path) -> None:
     line = ("a" * 1000 + " ") * 199
     assert len(line) == 199_199
     recipe = find_recipe(str(write(tmp_path / "a.txt", f"{line}\n{line}{'b' * 800}\n".encode())))
-    documents = [document.lines for document in open_corpus(recipe, tmp_path, limits=SMALL).documents()]
+    documents = [document.lines for document in open_corpus(recipe, tmp_path, max_bytes=SMALL).documents()]
     assert documents == [(line.strip(),), (line + "b" * 800,)]
     article = b"<PubmedArticle><Abstract><AbstractText>A b.</AbstractText></Abstract></PubmedArticle>"
     xml = write(tmp_path / "a.xml", b"<PubmedArticleSet>" + article * 20_000 + b"</PubmedArticleSet>")
-    assert sum(1 for _ in open_corpus(find_recipe(str(xml)), tmp_path, limits=SMALL).documents()) == 20_000
-
-
-def test_a_recipe_states_its_own_limits(tmp_path: Path) -> None:
-    write(tmp_path / "a.txt", b"word " * 3)
-    keys = "max_document_bytes = 10\nmax_word_chars = 3\n"
-    recipe = find_recipe(str(own_recipe(tmp_path, keys + '[[sources]]\nurl = "a.txt"\n')))
-    assert recipe.limits == TextLimits(10, 3)
-    with pytest.raises(InputError, match="over 10 bytes"):
-        list(open_corpus(recipe, tmp_path).documents())
-    assert TextLimits().within(1 << 30) == TextLimits(64 << 20, option="--max-memory")
-    for setting in ("max_word_chars = 0", 'max_document_bytes = "1G"'):
-        with pytest.raises(InputError, match="it must be a whole number of at least 1"):
-            find_recipe(str(own_recipe(tmp_path, f'{setting}\n[[sources]]\nurl = "a.txt"\n')))
+    assert sum(1 for _ in open_corpus(find_recipe(str(xml)), tmp_path, max_bytes=SMALL).documents()) == 20_000
 
 
 @pytest.mark.parametrize("read", [1, 2, 3, 5])
@@ -764,7 +757,7 @@ def test_fingerprint_changes_with_the_content(tmp_path: Path) -> None:
 
 
 def test_the_limit_of_a_joined_text_is_one_of_bytes() -> None:
-    decoder = Decoder(limits=TextLimits(100, 1000))
+    decoder = Decoder(max_bytes=100)
     assert decoder.joined([(1, "x" * 60), (2, "y" * 40)], "a") == "x" * 60 + "y" * 40
     with pytest.raises(InputError, match="a document of over 100"):
         decoder.joined([(1, "語" * 34)], "a")
@@ -785,7 +778,7 @@ def test_a_damaged_member_of_a_release_is_named(tmp_path: Path) -> None:
 def test_a_field_of_the_metadata_has_a_limit(tmp_path: Path) -> None:
     (tmp_path / "metadata.csv").write_text('cord_uid,abstract,pdf_json_files,pmc_json_files\nu1,"' + "a\n" * 200_000)
     with pytest.raises(InputError, match=r"metadata\.csv, line .*\(200,000 bytes\)"):
-        list(read_release(str(tmp_path), Decoder(limits=SMALL)))
+        list(read_release(str(tmp_path), Decoder(max_bytes=SMALL)))
 
 
 def reader(*paths: Path) -> CorpusReader:

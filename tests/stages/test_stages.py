@@ -284,22 +284,10 @@ def test_options_that_were_not_given_stay_as_they_were(session: Session, corpus:
         w2v.w2v(session, corpus, None, PLAN.w2v, TextOptions(heldout=0.1))
 
 
-@pytest.mark.slow
-def test_limits_refuse_and_decide_nothing_else(session: Session, corpus: str, model: str) -> None:
-    with pytest.raises(
-        InputError, match=r"text\.txt, line 1: a document of over 20 bytes .*raise --max-document-bytes"
-    ):
-        corpus_stage.prepare(session, corpus, model, TextOptions(max_document_bytes=20))
-    first = corpus_stage.prepare(session, corpus, model, TextOptions(max_document_bytes=10**6))
-    assert first is not None
-    assert not any(name.startswith("max_") for name in first.manifest.config)
-    assert first.manifest.facts["said"]["--max-document-bytes"] == ["1000000"]
-    for text in (TextOptions(), TextOptions(max_word_chars=9), TextOptions(max_document_bytes=20)):
-        again = corpus_stage.prepare(session, corpus, model, text)
-        assert again is not None
-        assert not again.fresh
-    with pytest.raises(ConflictError, match="lenient: False → True"):
-        corpus_stage.prepare(session, corpus, model, TextOptions(strict=False))
+def test_a_document_that_does_not_fit_in_memory_is_refused(session: Session, tmp_path: Path, model: str) -> None:
+    (tmp_path / "long.txt").write_text("a b\n" + "word " * 1_000_000)
+    with pytest.raises(InputError, match=r"long\.txt, line 2: a document of over 4\.2 MB .*raise --max-memory"):
+        corpus_stage.prepare(replace(session, max_memory=64 << 20), str(tmp_path / "long.txt"), model, TextOptions())
 
 
 def test_missing_earlier_stages_name_their_command(session: Session, corpus: str, model: str) -> None:
