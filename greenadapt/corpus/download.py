@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from greenadapt.corpus.opening import is_compressed, is_hidden
+from greenadapt.corpus.opening import is_compressed
 from greenadapt.corpus.recipes import FOLDER, Recipe, Source, file_name, refuse_same_names
 from greenadapt.errors import (
-    ConflictError,
     InputError,
     MissingError,
     ResourceError,
@@ -23,7 +22,7 @@ from greenadapt.errors import (
 )
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.files import naming
-from greenadapt.storage.ownership import is_noted, is_own, new_folder, note_files, noted_files, write_noted
+from greenadapt.storage.ownership import new_folder, note_files, noted_files, write_noted
 
 if TYPE_CHECKING:
     import requests
@@ -387,10 +386,7 @@ def _fetch_files(sources: Sequence[Source], folder: Path, progress: Progress) ->
 
 
 def _fetch_listed(source: Source, work: Path, progress: Progress) -> None:
-    """Download the files that the page lists; remove downloads that only an earlier list had.
-
-    Raises ``ConflictError`` if another file is there: the folder would be read with it.
-    """
+    """Download the files that the page lists; remove downloads that only an earlier list had."""
     with download_session() as session:
         page = get(session, source.url)
     if page is None:
@@ -401,33 +397,16 @@ def _fetch_listed(source: Source, work: Path, progress: Progress) -> None:
         raise InputError(f"{source.url} lists no file called {source.files}", "correct files or url in the recipe")
     files = [Source(source.url + quote(name), md5_beside=source.md5_beside) for name in names]
     refuse_same_names(files, source.url)
-    targets = {local_path(file, work) for file in files}
-    _remove_unlisted(work, targets)
-    listed = {path for target in targets for path in (target, *partial_files(target))}
-    unlisted = sorted(path.name for path in work.iterdir() if path not in listed and not is_hidden(path.name))
-    if unlisted:
-        raise ConflictError(
-            f"{work} holds {unlisted[0]}, which {source.url} does not list", "move it away, or remove the folder"
-        )
-    # A recipe may have named each file before.
-    files_before = [path for target in targets if (path := work.parent / target.name).is_file()]
-    is_marked = is_own(work)
-    if is_marked:
-        note_files(work, {path.name: path.stat().st_size for path in files_before if is_noted(path)})
-    for path in files_before:
-        path.replace(work / path.name)
-    # Without a mark, somebody else or an early version made the folder; notes would mark it as greenadapt's.
-    (_fetch_files if is_marked else fetch)(files, work, progress)
+    _remove_unlisted(work, {local_path(file, work).name for file in files})
+    _fetch_files(files, work, progress)
 
 
-def _remove_unlisted(work: Path, targets: Collection[Path]) -> None:
-    """Remove what greenadapt itself downloaded into ``work`` beside the ``targets``."""
+def _remove_unlisted(work: Path, listed: Collection[str]) -> None:
+    """Remove what was downloaded into ``work`` under other names than the ``listed`` ones."""
     files = noted_files(work)
-    unlisted = files.keys() - {target.name for target in targets}
+    unlisted = files.keys() - listed
     for name in unlisted:
-        part, version = partial_files(work / name)
-        for path in filter(is_noted, (work / name, part)):
-            path.unlink()
-            version.unlink(missing_ok=True)
+        for path in (work / name, *partial_files(work / name)):
+            path.unlink(missing_ok=True)
     if unlisted:
         write_noted(work, {name: size for name, size in files.items() if name not in unlisted})

@@ -5,7 +5,6 @@ determines a random key, and lines are sorted by key, one range of keys at a tim
 on memory nor on the number of processes.
 """
 
-import re
 import shutil
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,6 +42,7 @@ from greenadapt.storage.arrays import (
     mixed,
     write_arrays,
 )
+from greenadapt.storage.files import AGAIN
 from greenadapt.tokenization.vocabulary import WordSplitter
 
 _BLOCK_LINES = 1 << 16
@@ -163,10 +163,6 @@ def _append(path: Path, array: Array) -> None:
         write_array(file, array)
 
 
-_LINE = re.compile(r"[^\t\n]++\t[0-9]++")
-_LINES = re.compile(rb"(?:[^\t\n]++\t[0-9]++\n)*+")  # possessive: no backtracking, constant memory
-
-
 def write_vocabulary(path: Path, words: Sequence[str], counts: Int64Array) -> None:
     """Write ``words`` and ``counts``, int64 ``(n_words,)``, as UTF-8 lines ``word TAB count``.
 
@@ -182,23 +178,12 @@ def write_vocabulary(path: Path, words: Sequence[str], counts: Int64Array) -> No
 
 
 def read_vocabulary(path: Path) -> tuple[list[str], Int64Array]:
-    """Read words and counts, int64 ``(n_words,)``; raises ``InputError`` with file and line for an invalid file."""
-    content = path.read_bytes()
-    if content and not content.endswith(b"\n"):
-        content += b"\n"
+    """Read words and counts, int64 ``(n_words,)``; raises ``InputError`` if the file is damaged."""
     try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        n_lines = content.count(b"\n", 0, error.start)
-        raise InputError(f"{path}, after line {n_lines}: not UTF-8 ({error.reason})") from None
-    if not _LINES.fullmatch(content):
-        lines = enumerate(text.split("\n"), 1)
-        number, line = next((number, line) for number, line in lines if not _LINE.fullmatch(line))
-        raise InputError(
-            f"{path}, line {number}: {line[:80]!r} is not a word, a tab and a count", "run the stage again with --force"
-        )
-    parts = text.replace("\n", "\t").split("\t")
-    return parts[:-1:2], np.fromiter(map(int, parts[1::2]), np.int64, len(parts) // 2)
+        parts = path.read_bytes().decode().replace("\n", "\t").split("\t")
+        return parts[:-1:2], np.fromiter(map(int, parts[1::2]), np.int64, len(parts) // 2)
+    except ValueError as error:
+        raise InputError(f"{path} does not have a word, a tab and a count in each line ({error})", AGAIN) from None
 
 
 VOCABULARY_FILE = "vocabulary.tsv"

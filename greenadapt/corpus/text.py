@@ -307,14 +307,6 @@ def _refuse_binary(line: bytes, name: str, *, is_first: bool) -> None:
 
 ALWAYS_UNPACKED = 64 << 20
 """Bytes to which any compressed file may unpack; small files that repeat a line have a high ratio."""
-_LONGEST_HEADER = 1 << 20  # bytes of a header with a long name, which is read at once
-_LONG_HEADERS = (
-    tarfile.GNUTYPE_LONGNAME,
-    tarfile.GNUTYPE_LONGLINK,
-    tarfile.XHDTYPE,
-    tarfile.XGLTYPE,
-    tarfile.SOLARIS_XHDTYPE,
-)
 
 
 def unpacked(packed: IO[bytes], name: str) -> IO[bytes]:
@@ -376,25 +368,13 @@ class _Unpacked(io.RawIOBase):
         super().close()
 
 
-class _Member(tarfile.TarInfo):
-    """A header with a limit for long names, which are read at once, and with an error for invalid numbers."""
-
-    def _proc_member(self, archive: tarfile.TarFile) -> Any:
-        if self.type in _LONG_HEADERS and not 0 <= self.size <= _LONGEST_HEADER:
-            raise tarfile.ReadError(f"a header of {self.size:,} bytes, the longest allowed has {_LONGEST_HEADER:,}")
-        try:
-            return super()._proc_member(archive)  # type: ignore[misc]
-        except ValueError as error:  # a number of an extended header
-            raise tarfile.ReadError(str(error)) from None
-
-
 def tar_members(stream: IO[bytes], name: str) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield name and stream of the files in the tar archive ``name``, in order, without extracting them.
 
     Replaces bytes of names that are not UTF-8. Raises ``InputError`` for a link, a device or a pipe, and for a path
     that is absolute or leads out of the archive.
     """
-    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member, errors="replace") as archive:
+    with tarfile.open(fileobj=stream, mode="r|", errors="replace") as archive:
         while member := archive.next():
             _refuse(member, name)
             if member.isfile() and (content := archive.extractfile(member)):

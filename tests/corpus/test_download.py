@@ -16,7 +16,7 @@ from greenadapt.corpus import download
 from greenadapt.corpus.download import fetch, fetch_corpus, is_fetched
 from greenadapt.corpus.readers import open_corpus
 from greenadapt.corpus.recipes import Recipe, Source, find_recipe
-from greenadapt.errors import ConflictError, InputError, MissingError, ResourceError
+from greenadapt.errors import InputError, MissingError, ResourceError
 from tests.support.file_server import Heard, Server, answering, serving
 
 DATA = bytes(range(256)) * 4096  # 1 MiB
@@ -352,31 +352,6 @@ def test_a_download_that_a_new_year_overtakes_has_files_of_the_new_year_only(tmp
         assert texts(recipe, tmp_path / "here") == [("Title 1 of 27.",), ("Title 2 of 27.",)]
 
 
-@pytest.mark.parametrize("marked", [True, False])
-def test_a_file_of_others_in_a_download_stays(tmp_path: Path, marked: bool) -> None:
-    with serving(baseline(26, 2)) as server:
-        recipe = pubmed_at(server, tmp_path)
-        del server.files["/baseline/pubmed26n0002.xml.gz.md5"]
-        with pytest.raises(InputError):
-            fetch_corpus(recipe, tmp_path / "here")
-        [work] = (tmp_path / "here").glob("*.part")
-        if not marked:  # as somebody else's folder, or one of an early version
-            shutil.rmtree(work)
-            work.mkdir()
-        foreign = [work / name for name in (".notes", "notes.txt", "pubmed25n0001.xml.gz")]
-        for path in foreign:
-            path.write_text("mine")
-        server.files.clear()
-        server.files.update(baseline(27, 2))
-        for number in (1, 2):
-            with pytest.raises(ConflictError, match=f"{foreign[number].name}, which .* does not list"):
-                fetch_corpus(recipe, tmp_path / "here")
-            assert [path.read_text() for path in (foreign[0], *foreign[number:])] == ["mine"] * (4 - number)
-            foreign[number].unlink()
-        fetch_corpus(recipe, tmp_path / "here")
-        assert texts(recipe, tmp_path / "here") == [("Title 1 of 27.",), ("Title 2 of 27.",)]
-
-
 def listing_at(server: Server, tmp_path: Path) -> Recipe:
     path = tmp_path / "listed.toml"
     source = f'[[sources]]\nurl = "{server.address}/"\nfiles = ".+txt"\n'
@@ -420,29 +395,6 @@ def test_odd_names_in_a_listing_are_files_of_their_own(tmp_path: Path) -> None:
         server.files["/"] = b'<a href="a~b.txt"><a href="a-b.txt">'
         with pytest.raises(InputError, match=r"a-b\.txt"):
             fetch_corpus(recipe, tmp_path / "there")
-
-
-def test_files_that_lie_beside_are_not_downloaded_again(tmp_path: Path) -> None:
-    with serving(baseline(26, 2)) as server:
-        recipe = pubmed_at(server, tmp_path)
-        (tmp_path / "here").mkdir()
-        (tmp_path / "here" / "pubmed26n0001.xml.gz").write_bytes(server.files["/baseline/pubmed26n0001.xml.gz"])
-        fetch_corpus(recipe, tmp_path / "here")
-        assert "/baseline/pubmed26n0001.xml.gz" not in server.paths
-        assert len(texts(recipe, tmp_path / "here")) == 2
-
-
-def test_a_moved_download_that_the_list_drops_is_removed(tmp_path: Path) -> None:
-    with serving({"/x.txt": b"old", "/": b'<a href="x.txt"><a href="y.txt">'}) as server:
-        named = Recipe("listed", "T", "L", "text", (Source(f"{server.address}/x.txt"),))
-        fetch_corpus(named, tmp_path / "here")
-        recipe = listing_at(server, tmp_path)
-        with pytest.raises(InputError, match="404"):
-            fetch_corpus(recipe, tmp_path / "here")
-        assert not (tmp_path / "here" / "x.txt").exists()
-        server.files |= {"/y.txt": b"new", "/": b'<a href="y.txt">'}
-        fetch_corpus(recipe, tmp_path / "here")
-        assert texts(recipe, tmp_path / "here") == [("new",)]
 
 
 def test_a_listing_without_such_files_is_refused(tmp_path: Path) -> None:
