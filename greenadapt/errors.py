@@ -95,6 +95,8 @@ def is_installed(name: str) -> bool:
     """Whether the package ``name`` can be imported; it is not imported."""
     try:
         return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of the package around it
+        return False
     except ValueError:  # it was imported without a spec
         return sys.modules[name] is not None
 

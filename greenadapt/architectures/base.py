@@ -90,8 +90,6 @@ class Architecture:
     """Whether two separators are between the parts of a pair; ``None``: if the separators are RoBERTa's."""
     has_segments: bool = False
     """Whether the model has token types, the parts of a pair."""
-    tokenizer_class: str | None = None
-    """Tokenizer class in transformers, to create a tokenizer without ``tokenizer.json``; ``None`` if not supported."""
     counts_from_padding: bool = False
     """Whether positions start after the id of padding, as in RoBERTa."""
 

@@ -27,7 +27,6 @@ _bert = partial(
     memory=BERT_ATTENTION,
     adapters=LayerParts(),
     has_segments=True,
-    tokenizer_class="BertTokenizer",
 )
 _roberta = partial(
     Architecture,
@@ -152,7 +151,6 @@ ENCODERS = (
         layers="encoder.albert_layer_groups",
         n_layers="num_hidden_groups",
         has_segments=True,
-        tokenizer_class="AlbertTokenizer",
     ),
     _bert(model_type="bert", prefix="bert."),
     _bert(model_type="ernie", prefix="ernie."),
@@ -166,7 +164,6 @@ ENCODERS = (
             lambda layer, states: (layer.attention.self.key_proj(states), layer.attention.self.value_proj(states)),
             forward=_attend_deberta,
         ),
-        tokenizer_class="DebertaV2Tokenizer",
     ),
     Architecture(
         model_type="distilbert",
@@ -187,7 +184,6 @@ ENCODERS = (
         adapters=LayerParts("attention.out_lin", "ffn", "ffn", "output_layer_norm"),
         layers="transformer.layer",
         n_layers="n_layers",
-        tokenizer_class="BertTokenizer",
     ),
     _bert(
         model_type="electra",
@@ -230,11 +226,10 @@ ENCODERS = (
             forward=_attend_mpnet,
         ),
         adapters=LayerParts(attention_output="attention.dropout"),
-        tokenizer_class="MPNetTokenizer",
     ),
-    _roberta(model_type="roberta", tokenizer_class="RobertaTokenizer"),
-    _roberta(model_type="xlm-roberta", tokenizer_class="XLMRobertaTokenizer"),
-    _roberta(model_type="camembert", tokenizer_class="CamembertTokenizer"),
+    _roberta(model_type="roberta"),
+    _roberta(model_type="xlm-roberta"),
+    _roberta(model_type="camembert"),
     _rotary(
         model_type="nomic_bert",
         prefix="nomic_bert.",
@@ -243,7 +238,6 @@ ENCODERS = (
         apply_head=lambda model, states: model.cls(states),
         sizes=_rotary_sizes("encoder.layers.0.mlp.fc2.weight"),
         published_layers="encoder.layers",
-        tokenizer_class="BertTokenizer",
     ),
     _rotary(
         model_type="gte",
@@ -254,6 +248,5 @@ ENCODERS = (
         sizes=_rotary_sizes("encoder.layer.0.mlp.down_proj.weight"),
         published_layers="encoder.layer",
         has_two_separators=None,
-        tokenizer_class="XLMRobertaTokenizer",
     ),
 )

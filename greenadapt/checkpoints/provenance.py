@@ -27,7 +27,6 @@ from greenadapt.tokenization.files import (
     FILES_OF_SETTINGS,
     SETTINGS_FILE,
     TOKENIZER_FILE,
-    VocabularyFolder,
     read_settings,
     tokenizer_files,
 )
@@ -166,7 +165,11 @@ def model_input(model: PretrainedModel) -> Json:
 
 def note_lowercasing(model: PretrainedModel, progress: Progress) -> None:
     """Warn that a model without ``tokenizer.json`` is lower-cased by default although it may be cased."""
-    if not (model.folder / TOKENIZER_FILE).is_file() and VocabularyFolder.find(model.folder).may_be_cased:
+    if (model.folder / TOKENIZER_FILE).is_file() or "do_lower_case" in read_settings(model.folder):
+        return
+    vocabulary = model.folder / "vocab.txt"
+    entries = vocabulary.read_text("utf-8", "replace").splitlines() if vocabulary.is_file() else []
+    if any(entry != entry.lower() for entry in entries if entry[:1] not in "[<"):
         progress.note(
             f"vocab.txt of {model.name} has capitals, but no {SETTINGS_FILE} says do_lower_case: texts are lower-cased "
             "as by transformers; if the model is cased, give a copy of its folder in which that file is "

@@ -21,10 +21,11 @@ from greenadapt.tokenization.files import (
     MAP_FILE,
     SETTINGS_FILE,
     TOKENIZER_FILE,
-    VocabularyFolder,
+    convert_tokenizer,
     read_existing,
     read_settings,
     special_names,
+    special_tokens,
 )
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer, steps_of, tokenizer_json
 from greenadapt.tokenization.words import SPACE, UNSPACED, is_of_spaced_word
@@ -235,8 +236,8 @@ def _clean_settings(source: Path, settings: Json) -> Json:
     """
     cleaned = {name: value for name, value in settings.items() if name != "auto_map"}
     if not (source / TOKENIZER_FILE).is_file():
-        vocabulary = VocabularyFolder.find(source)
-        cleaned |= {"tokenizer_class": vocabulary.tokenizer_class, **vocabulary.default_tokens}
+        tokenizer = convert_tokenizer(source)
+        cleaned = {**special_tokens(tokenizer), **cleaned, "tokenizer_class": type(tokenizer).__name__}
     return cleaned
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from tokenizers import Tokenizer
 
 from greenadapt.errors import GreenadaptError, InputError, MissingError, is_panic
-from greenadapt.tokenization.files import TOKENIZER_FILE, VocabularyFolder, make_tokenizer
+from greenadapt.tokenization.files import TOKENIZER_FILE, convert_tokenizer
 from greenadapt.tokenization.words import (
     SPACE,
     SPACE_MARK,
@@ -47,18 +47,17 @@ _MOST_GAPS, _GAPS_PER_ENTRY = 100_000, 10
 def load_tokenizer(path: Path) -> Tokenizer:
     """Load ``tokenizer.json`` (``path`` is the file or its folder) without truncation and padding.
 
-    In a model's folder without the file, creates the tokenizer from the vocabulary. Raises ``MissingError`` if there is
-    neither, ``InputError`` if the files cannot be read.
+    In a model's folder without the file, transformers creates the tokenizer from the vocabulary. Raises
+    ``MissingError`` if there is neither, ``InputError`` if the files cannot be read.
     """
     file = path / TOKENIZER_FILE if path.is_dir() else path
-    has_vocabulary = not file.is_file() and (path / "config.json").is_file()
-    source = VocabularyFolder.find(path) if has_vocabulary else None
-    if source is not None:
-        file = source.vocabulary[0]
-    elif not file.is_file():
-        raise MissingError(f"no tokenizer file {file}", f"give a model folder that has a {TOKENIZER_FILE}")
     try:
-        tokenizer = Tokenizer.from_file(str(file)) if source is None else make_tokenizer(source)
+        if file.is_file():
+            tokenizer = Tokenizer.from_file(str(file))
+        elif (path / "config.json").is_file():
+            tokenizer = convert_tokenizer(path).backend_tokenizer
+        else:
+            raise MissingError(f"no tokenizer file {file}", f"give a model folder that has a {TOKENIZER_FILE}")
     except GreenadaptError:
         raise
     except BaseException as error:  # the library raises Exception; a panic of Rust is no Exception
