@@ -669,12 +669,6 @@ class RunConfig(Checked):
     """
 
     max_tokens: Annotated[Count, _MAX_TOKENS] = 4096
-    checkpoint_steps: Annotated[
-        Count,
-        advanced(
-            "Optimizer steps between checkpoints; an epoch ends with a checkpoint, too, if the last is a minute old."
-        ),
-    ] = 500
     compile: Annotated[bool, advanced("Compile the model first.")] = False
     report_to: Annotated[
         tuple[str, ...], advanced("A tracker that accelerate supports, such as tensorboard or wandb; repeatable.")
@@ -913,10 +907,6 @@ class AdapterConfig(Checked):
             unset="the paper's, in proportion to the model's hidden size",
         ),
     ] = None
-    heads: Annotated[
-        Count | None,
-        advanced("Attention heads of the adapters.", "--adapter-heads", unset="heads of size 17 or slightly more"),
-    ] = None
     layers: Annotated[
         str, advanced("Layers with adapters: all, the top or bottom half, or numbers such as 1,3, counted from 1.")
     ] = "all"
@@ -951,17 +941,11 @@ class AdapterConfig(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.size is not None and self.heads is not None:
-            check(
-                self.size % self.heads == 0,
-                f"--adapter-size {self.size} is not a multiple of --adapter-heads {self.heads}",
-            )
         kind = self.kind
         has_size = kind.paper_size is not None
         can_be_zero = has_size and kind.is_in_layers and self.placement == "parallel"
         for option, is_set, is_possible in (
             ("--adapter-size", self.size is not None, has_size),
-            ("--adapter-heads", self.heads is not None, kind.has_heads),
             ("--layers", self.layers != "all", kind.is_in_layers),
             ("--placement serial", self.placement != "parallel", kind.can_be_serial),
             ("--adapter-form reference", self.form != "paper", kind.has_forms),

@@ -9,7 +9,6 @@ from greenadapt.errors import UsageError
 
 GIVEN: dict[str, dict[str, Any]] = {
     "--adapter-size": {"size": 12},
-    "--adapter-heads": {"heads": 3},
     "--layers": {"layers": "top"},
     "--placement serial": {"placement": "serial"},
     "--adapter-form reference": {"form": "reference"},
@@ -20,7 +19,6 @@ GIVEN: dict[str, dict[str, Any]] = {
 IN_LAYERS = {"pals", "low-rank", "attention", "ffn", "lhuc", "houlsby", "houlsby-pals"}
 GOES_WITH: dict[str, set[str]] = {
     "--adapter-size": set(get_args(AdapterName)) - {"lhuc", "bert-layer", "none"},
-    "--adapter-heads": {"pals", "attention", "houlsby-pals", "top-attention"},
     "--layers": IN_LAYERS,
     "--placement serial": {"pals", "low-rank", "attention", "ffn"},
     "--adapter-form reference": {"pals", "low-rank", "houlsby", "houlsby-pals"},
@@ -59,9 +57,7 @@ def test_only_what_is_beside_its_layer_can_start_as_nothing() -> None:
         ({"form": "code"}, "--adapter-form is 'code', must be one of paper, reference"),
         ({"init": "one"}, "--adapter-init is 'one', must be one of paper, zero"),
         ({"size": 0}, "--adapter-size is 0, must be at least 1"),
-        ({"heads": -1}, "--adapter-heads is -1, must be at least 1"),
         ({"adapter": "top-ffn", "top_layers": 0}, "--top-layers is 0, must be at least 1"),
-        ({"size": 200, "heads": 7}, "--adapter-size 200 is not a multiple of --adapter-heads 7"),
     ],
 )
 def test_nonsense_is_refused_with_the_option_and_the_value(settings: dict[str, Any], message: str) -> None:

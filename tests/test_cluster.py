@@ -80,7 +80,7 @@ def test_predictions_are_those_of_one_machine_and_go_on_after_a_stop(
     ner_file(tmp_path / "train.tsv", 20)
     run_alone("finetune", "--task", "ner", "-m", adapted(tiny_model), "--train", "train.tsv", "--epochs", 1)
     [model] = (tmp_path / "runs").iterdir()
-    command = ["predict", "-m", model, "-i", "texts.txt", "--tags"]
+    command = ["predict", "-m", model, "-i", "texts.txt"]
     run_alone(*command, "-o", "alone.jsonl")
     spread = [*command, "-o", "spread.jsonl", "--cluster", "played"]
     play(stops=12)

@@ -207,7 +207,6 @@ def finetune(
     # Many tasks on one encoder
     adapter: AdapterName = "pals",
     adapter_size: int | None = None,
-    adapter_heads: int | None = None,
     layers: str = "all",
     placement: Placement = "parallel",
     adapter_form: AdapterForm = "paper",
@@ -223,7 +222,6 @@ def finetune(
     out: str | PathLike[str] | None = None,
     force: bool = False,
     max_tokens: int = 4096,
-    checkpoint_steps: int = 500,
     compile: bool = False,  # noqa: A002  (the option's name)
     report_to: str | Sequence[str] = (),
     cluster: str | None = None,

@@ -34,7 +34,7 @@ Base = Annotated[
 _NO_DEV = ("pool", "keep", "patience")
 _CHOSEN = CHOSEN_FOR_TRAINING - {*_NO_DEV}
 _SPREAD = ("cluster", "gpus_each")
-_RUN = ("max_tokens", "checkpoint_steps", "compile")
+_RUN = ("max_tokens", "compile")
 _OF_LABELS = (
     *(field.parameter for config in (TaskConfig, TrainConfig) for field in option_fields(config).values()),
     *(*_RUN, *_SPREAD, "folds", "seeds", "seed", "base", "out", "force"),

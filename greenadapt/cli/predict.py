@@ -49,7 +49,6 @@ Format = Annotated[
     ),
 ]
 Bio = Annotated[bool, basic("--bio", "NER: write one word and its tag per line instead of JSON.")]
-Tags = Annotated[bool, option("--tags", "NER: write all words and tags next to the entities.")]
 Glue = Annotated[bool, option("--glue", "Read a test table of GLUE, and write a submission to its leaderboard.")]
 OutFile = Annotated[
     Path | None,
@@ -75,7 +74,6 @@ def predict(
     reading: Annotated[ReadingOptions, Pick(without=("max_length",))],
     options: Annotated[SessionOptions, Pick("cluster", "gpus_each")],
     bio: Bio = False,
-    tags: Tags = False,
     glue: Glue = False,
     out: OutFile = None,
     as_json: AsJson = False,
@@ -91,9 +89,9 @@ def predict(
     from greenadapt.cli.output.console import make_progress, say_loading
     from greenadapt.storage.outputs import check_file, is_written_through, open_output
 
-    lines = {"--bio": bio, "--glue": glue, "--tags": tags, "--json": as_json}
+    lines = {"--bio": bio, "--glue": glue, "--json": as_json}
     flags = [name for name, is_set in lines.items() if is_set]
-    if len(flags) > 1 and flags != ["--tags", "--json"]:
+    if len(flags) > 1:
         raise UsageError(f"{flags[0]} and {flags[1]} write different lines", "leave out one of them")
     if out is not None:
         check_file(out)
@@ -108,7 +106,7 @@ def predict(
     predictor, progress = Predictor(request), make_progress(is_read=False)
     spread = Spread.of(options.cluster, options.gpus_each)
     is_seen = out is None or is_written_through(out)
-    style = _Style(bio, tags, glue, {name: kind.name for name, kind in predictor.tasks.items()})
+    style = _Style(bio, glue, {name: kind.name for name, kind in predictor.tasks.items()})
     if spread is not None and out is not None and not (is_read_once(source) or is_seen):
         _write_parts(out, style, predictor, progress, spread)
         return
@@ -149,7 +147,6 @@ class _Style:
     """The output format of predictions."""
 
     bio: bool
-    tags: bool
     glue: bool
     kinds: dict[str, str]
     """Task → ``ner`` and so on."""
@@ -159,10 +156,9 @@ class _Style:
             raise UsageError(
                 f"--bio is for one task, --task has {len(self.kinds)}", "leave out --bio, or name one task"
             )
-        for name in ("bio", "tags"):
-            if getattr(self, name) and "ner" not in self.kinds.values():
-                kinds = " and ".join(dict.fromkeys(self.kinds.values()))
-                raise UsageError(f"--{name} is for NER, the model is for {kinds}", f"leave out --{name}")
+        if self.bio and "ner" not in self.kinds.values():
+            kinds = " and ".join(dict.fromkeys(self.kinds.values()))
+            raise UsageError(f"--bio is for NER, the model is for {kinds}", "leave out --bio")
 
     @property
     def head(self) -> list[str]:
@@ -179,7 +175,7 @@ class _Style:
             elif self.glue:
                 yield glue_line(prediction.entry.id, prediction.result) + "\n"
             else:
-                yield json.dumps(prediction.row(tags=self.tags), ensure_ascii=is_ascii) + "\n"
+                yield json.dumps(prediction.row(), ensure_ascii=is_ascii) + "\n"
 
 
 def _bio_lines(prediction: "EntryPrediction") -> Iterator[str]:

@@ -537,7 +537,7 @@ def tagged_record(
         )
     tags = _checked_tags(record[field], field, len(words), where)
     text, spans = record.get("text"), _spans(record, where) if "words" in record else None
-    if spans is not None and isinstance(text, str):  # as predict --tags writes
+    if spans is not None and isinstance(text, str):  # as predictions with tags have
         of_entities = _tags_of(spans, _placed(words, text, where), where, counts)
         if tags != of_entities:
             raise InputError(

@@ -38,7 +38,7 @@ TENSORS, POSITION, RECORD = "state.safetensors", "state.json", "record.json"
 # Small sets have epochs of a few steps, and the state is three times the model.
 MAX_NORM = 1.0
 """The largest norm of the gradient; a longer one is clipped."""
-_SECONDS_BETWEEN_EPOCHS_SAVED = 60
+CHECKPOINT_STEPS, _SECONDS_BETWEEN_EPOCHS_SAVED = 500, 60
 STATE_HINT = "remove this folder to train from the beginning"
 
 
@@ -238,7 +238,7 @@ class Training:
         label: str,
         after: Callable[[Step, bool], None] | None = None,
     ) -> None:
-        """Make the remaining steps, and save the training state in ``state`` every ``checkpoint_steps``, after the last
+        """Make the remaining steps, and save the training state in ``state`` every ``CHECKPOINT_STEPS``, after the last
         step, and after an epoch if the previous save is a minute old.
 
         ``after`` is called with each step, and whether it ended an epoch. Raises ``KeyboardInterrupt`` or
@@ -256,7 +256,7 @@ class Training:
                     after(step, ended)
                 stop.synchronize(self._machine.largest)
                 is_last = step.number == self.n_steps or record.stopped
-                is_due = step.number % self._plan.run.checkpoint_steps == 0
+                is_due = step.number % CHECKPOINT_STEPS == 0
                 is_old = ended and self._machine.largest(time.monotonic() - saved > _SECONDS_BETWEEN_EPOCHS_SAVED)
                 if stop.is_requested or is_last or is_due or is_old:
                     self.save(state, asdict(record))

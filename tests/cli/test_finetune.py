@@ -237,7 +237,7 @@ def test_every_setting_of_a_task(requested: Requested, settings: dict[str, Any],
 
 
 def test_every_setting_of_a_run(requested: Requested, files: tuple[object, ...]) -> None:
-    settings = {"max_tokens": 99, "checkpoint_steps": 7, "compile": True, "report_to": ["tensorboard", "wandb"]}
+    settings = {"max_tokens": 99, "compile": True, "report_to": ["tensorboard", "wandb"]}
     memory = {"memory": "other", "memory_attention": "cross"}
     request = requested(*files, *as_options(settings | memory))
     changed = {"report_to": ("tensorboard", "wandb")}
@@ -258,7 +258,6 @@ def test_every_setting_of_a_run(requested: Requested, files: tuple[object, ...])
         (("--lr", 0), "--learning-rate is 0.0, must be above 0"),
         (("--lr", "nan"), "--learning-rate is nan"),
         (("--chunk", 0), "--chunk is 0, must be at least 1"),
-        (("--checkpoint-steps", 0), "--checkpoint-steps is 0, must be at least 1"),
         (("--memory", "base"), "--memory base, but "),
         (("--memory", "bertmodel", "--memory-layers", "x"), "--memory-layers is 'x', must be numbers such as 6,12"),
         (("--memory", "bertmodel", "--memory-layers", "3"), "--memory-layers has layer 3, the domain model has 2"),
@@ -345,7 +344,7 @@ def test_interrupted_in_the_middle(
     command = ["finetune", "-m", model, *files, "--max-length", 64, *options]
     run_alone(*command, "-o", "whole")  # before the other starts, which could else be done before it is interrupted
     state = tmp_path / ".run.work" / "seeds" / str(seed) / ".state" / "state.json"
-    interrupted([*command, "--checkpoint-steps", 1, "-o", "run"], state, number)
+    interrupted([*command, "-o", "run"], state, number)
     assert not (tmp_path / "run").exists()
     assert (tmp_path / ".run.work" / "seeds" / "0" / "scores.json").is_file() == (seed == 1)
     resumed = run_alone(*command, "-o", "run")

@@ -159,7 +159,7 @@ def test_interrupted_in_the_middle(
     command = ["pretrain", "-m", adapted(tiny_model), "--text", text, *QUICK, "--epochs", 6, "--head-steps", 20]
     run_alone(*command, "-o", "whole")  # before the other starts, which could else be done before it is interrupted
     file = tmp_path / ".run.work" / state / "state.json"
-    interrupted([*command, "--checkpoint-steps", 1, "-o", "run"], file, number)
+    interrupted([*command, "-o", "run"], file, number)
     assert not (tmp_path / "run").exists()
     resumed = run_alone(*command, "-o", "run")
     assert re.search(r"resuming from step \d+( of the new head)?$", resumed.stderr, re.MULTILINE)

@@ -15,7 +15,7 @@ from tests.support.small_multitask import task_file
 from tests.support.small_tasks import TinyModel, adapted, lines, ner_file, read_json
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-ADAPTER = ("--adapter", "pals", "--adapter-size", 8, "--adapter-heads", 2)
+ADAPTER = ("--adapter", "pals", "--adapter-size", 34)
 QUICK = (*ADAPTER, "--sampling", "anneal", "--batch-size", 8, "--lr", 7e-3, "--epochs", 2, "--steps-per-epoch", 3)
 KINDS = {"ner": "ner", "ill.1": "classification", "number": "classification", "qa": "qa"}
 
@@ -60,8 +60,8 @@ def test_a_dry_run_counts_the_weights_of_adapters(run_alone: Run, shared: Path, 
     assert (new["status"], old["status"]) == ("would run", "up to date")
     counts = new["adapter"]
     assert counts == old["adapter"]
-    assert (counts["size"], counts["heads"], counts["layers"], counts["tasks"]) == (8, 2, [1, 2], 2)
-    assert counts["weights"] == 2 * 32 * 8 + 2 * 3 * 8 * 8
+    assert (counts["size"], counts["heads"], counts["layers"], counts["tasks"]) == (34, 2, [1, 2], 2)
+    assert counts["weights"] == 2 * 32 * 34 + 2 * 3 * 34 * 34
     names = load_file(shared / "tasks" / "ner" / "weights.safetensors")
     assert counts["parameters"] == sum(
         weights.numel() for name, weights in names.items() if not name.startswith("head.")
@@ -70,7 +70,7 @@ def test_a_dry_run_counts_the_weights_of_adapters(run_alone: Run, shared: Path, 
     encoder = load_file(shared / "model.safetensors")
     assert counts["base_parameters"] == sum(weights.numel() for weights in encoder.values())
     printed = " ".join(run_alone(*command, "-o", "other", "--layers", "2", "--dry-run").stdout.split())
-    assert f"adapter pals, width 8, 2 heads, layers 2: {2 * 32 * 8 + 3 * 8 * 8:,} weights per task" in printed
+    assert f"adapter pals, width 34, 2 heads, layers 2: {2 * 32 * 34 + 3 * 34 * 34:,} weights per task" in printed
     assert "times as many with the adapters of 2 tasks; heads are not counted" in printed
     assert not (tmp_path / "other").exists()
     message = last_line(run_alone(*command, "-o", "other", "--layers", "3", "--dry-run", code=2))
@@ -86,7 +86,7 @@ def test_trained_tasks_are_listed(run_alone: Run, shared: Path, tmp_path: Path) 
         ("ner", "ner", "pals"), ("ill.1", "classification", "pals"),
     ]  # fmt: skip
     for task in listed["tasks"]:
-        weights = 2 * 32 * 8 + 2 * 3 * 8 * 8  # both projections, and two layers' attention without an output
+        weights = 2 * 32 * 34 + 2 * 3 * 34 * 34  # both projections, and two layers' attention without an output
         assert weights < task["weights"] < 1.5 * weights + 32 * 5
         assert task["bytes"] == (shared / "tasks" / task["name"] / "weights.safetensors").stat().st_size
         assert 0 <= task["scores"]["test"]["test"]["mean"] <= 1
@@ -133,7 +133,7 @@ def test_killed_in_the_middle(run_alone: Run, tiny_model: TinyModel, tmp_path: P
     command = ["finetune", "--tasks", toml(tmp_path, "ner", "ill.1", "qa"), "-m", adapted(tiny_model), *options]
     run_alone(*command, "-o", "whole")
     state = tmp_path / ".run.work" / "seeds" / "1" / ".state" / "state.json"
-    interrupted([*command, "--checkpoint-steps", 1, "-o", "run"], state, signal.SIGKILL)
+    interrupted([*command, "-o", "run"], state, signal.SIGKILL)
     assert not (tmp_path / "run").exists()
     resumed = run_alone(*command, "-o", "run")
     assert re.search(r"seed 1: resuming from step \d+", resumed.stderr)

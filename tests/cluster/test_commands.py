@@ -82,7 +82,7 @@ def test_predictions_are_those_of_one_machine_also_after_a_kill(
     ner_file(tmp_path / "train.tsv", 40)
     run_alone("finetune", "--task", "ner", "-m", adapted(tiny_model), "--train", "train.tsv", "--epochs", "1")
     [model] = (tmp_path / "runs").iterdir()
-    command = ["predict", "-m", model, "-i", "texts.txt", "--tags"]
+    command = ["predict", "-m", model, "-i", "texts.txt"]
     run_alone(*command, "-o", "alone.jsonl")
     spread = [*command, "-o", "spread.jsonl", "--cluster", four_nodes.address]
     killed, mark = Forked([*MODULE, *spread], tmp_path), tmp_path / ".spread.jsonl.shards.json"

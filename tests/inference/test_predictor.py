@@ -13,6 +13,7 @@ import torch
 import transformers
 from typer.testing import CliRunner, Result
 
+import greenadapt
 from greenadapt.checkpoints.layout import MULTITASK_FILE
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.cli import app
@@ -287,8 +288,8 @@ def test_the_command(make: Callable[..., Path], tmp_path: Path) -> None:
     assert (tmp_path / "rows.jsonl").read_text("utf-8") == out
     run("-m", folder, "-i", packed, "-o", tmp_path / "rows.jsonl.gz")
     assert gzip.decompress((tmp_path / "rows.jsonl.gz").read_bytes()).decode() == out
-    tagged = json_lines(run("-m", folder, "-i", packed, "--tags"))
-    assert tagged[1]["words"] == ["coronavirus"]
+    tagged = greenadapt.load(folder).predict(packed, tags=True)
+    assert tagged[1]["words"] == ("coronavirus",)
     bio = run("-m", folder, "-i", packed, "--bio").stdout.split("\n\n")
     assert [line.split("\t") for line in bio[0].split("\n")] == [
         list(pair) for pair in zip(tagged[0]["words"], tagged[0]["tags"], strict=True)
@@ -328,11 +329,8 @@ def test_words_of_columns_are_those_that_go_out(columns: int, make: Callable[...
     bio = run("-m", folder, "-i", source, "--format", "conll", "--bio").stdout
     lines = [[line.split("\t") for line in part.split("\n")] for part in bio.removesuffix("\n\n").split("\n\n")]
     assert [[word for word, _ in part] for part in lines] == words
-    output = run("-m", folder, "-i", source, "--format", "conll", "--tags").stdout
-    rows = [json.loads(line) for line in output.splitlines()]
+    rows = json_lines(run("-m", folder, "-i", source, "--format", "conll"))
     assert [row["line"] for row in rows] == ([3, 8] if columns == 2 else [1, 4])
-    assert [row["words"] for row in rows] == words
-    assert [row["tags"] for row in rows] == [[tag for _, tag in part] for part in lines]
     tokens = b"".join(json.dumps({"tokens": sentence}).encode() + b"\n" for sentence in words)
     assert run("-m", folder, "--format", "jsonl", "--bio", stdin=tokens).stdout == bio
     assert run("-m", folder, "--format", "conll", "--bio", stdin=bio.encode()).stdout == bio
@@ -367,11 +365,11 @@ def test_predictions_that_are_corrected_are_learnt_from(make: Callable[..., Path
     """predict, correct, finetune, evaluate: the entities that come back are those of the corrected lines."""
     text = text_file(tmp_path / "text.txt", [*SENTENCES, "a heart-rate (tachycardia), \u00e9t\u00e9 \U0001f9a0 virus"])
     folder = make(replace(NER, split="punctuation"))
-    for options in ((), ("--tags",)):
-        rows = json_lines(run("-m", folder, "-i", text, *options))
+    for tags in (False, True):
+        rows = greenadapt.load(folder).predict(text, tags=tags)
         predicted = [[(entity["start"], entity["end"], entity["type"]) for entity in row["entities"]] for row in rows]
         assert [row["text"] for row in rows] == text.read_text("utf-8").splitlines()
-        if not options:
+        if not tags:
             last = rows[-1]["text"].index("virus")
             rows[-1]["entities"] = [{"start": last, "end": last + 5, "type": "Disease"}]
             predicted[-1] = [(last, last + 5, "Disease")]
@@ -411,8 +409,8 @@ def test_the_columns_of_training_are_those_of_evaluation_and_prediction(
         "the",
         "virus",
     ]
-    read = run("-m", make(NER, "plain"), "-i", counted, "--tags")
-    assert json_lines(read)[0]["words"] == ["the", "virus"]
+    read = run("-m", make(NER, "plain"), "-i", counted, "--bio")
+    assert read.stdout.split()[::2] == ["the", "virus"]
     assert "b.conll: read column 2 of 5 as the word; --columns names others" in read.stderr
     error = run("-m", folder, "--columns", "word,tag", stdin=b"a", code=2).stderr
     assert "--columns is for CoNLL columns, this is read as text" in error
@@ -432,9 +430,8 @@ def test_a_broken_line_ends_it_after_the_rows_before(make: Callable[..., Path], 
 
 def test_wrong_usage(make: Callable[..., Path], tmp_path: Path) -> None:
     folder, text = make(TEXTS, is_expanded=False), text_file(tmp_path / "text.txt", SENTENCES)
-    for option in ("--bio", "--tags"):
-        error = run("-m", folder, "-i", text, option, code=2).stderr
-        assert f"{option} is for NER, the model is for classification" in error
+    error = run("-m", folder, "-i", text, "--bio", code=2).stderr
+    assert "--bio is for NER, the model is for classification" in error
     failed = run("-m", folder, "-i", text, "--bio", "--json", code=2)
     assert failed.stdout == ""
     assert "--bio and --json write different lines: leave out one of them" in failed.stderr
@@ -446,7 +443,7 @@ def test_wrong_usage(make: Callable[..., Path], tmp_path: Path) -> None:
     run("-i", text, code=2)
 
 
-TOP = AdapterConfig("pals", size=8, heads=2, layers="top")
+TOP = AdapterConfig("pals", size=8, layers="top")
 SEVERAL = {"diseases": NER, "mood": TEXTS, "asked": QA, "answered": QA}
 
 
@@ -596,14 +593,9 @@ def test_the_command_with_several_tasks(several: Path, tmp_path: Path) -> None:
         assert list(row["tasks"]) == ["mood", "diseases"]
         for name, rows_of_task in alone.items():
             assert_alike({"line": number + 1, **row["tasks"][name]}, rows_of_task[number])
-    tagged = json_lines(run(*options_before, "mood,diseases", "--tags"))
-    assert tagged[1]["tasks"]["diseases"]["words"] == ["coronavirus"]
-    assert len(tagged[0]["tasks"]["diseases"]["tags"]) == 6
-    assert "words" not in tagged[0]["tasks"]["mood"]
     assert run(*options_before, "diseases", "--bio").stdout.count("\n\n") == 5
     for options, error in (
         (("mood,diseases", "--bio"), "--bio is for one task, --task has 2: leave out --bio, or name one task"),
-        (("mood,asked", "--tags"), "--tags is for NER, the model is for classification and qa"),
         (("mood,",), "--task has an empty name"),
         (("mood,diseases", "--glue"), "--glue writes one task's file, --task has 2"),
     ):

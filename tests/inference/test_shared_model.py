@@ -33,7 +33,7 @@ def trained(tiny_model: TinyModel, tmp_path: Path) -> str:
     request = FinetuneRequest(
         str(model),
         entries,
-        AdapterConfig("pals", size=8, heads=2, layers="top"),
+        AdapterConfig("pals", size=34, layers="top"),
         training=TrainConfig(epochs=2, learning_rate=7e-3, batch_size=6),
         seeds=(0, 4),
         memory=str(model.parent / "base"),

@@ -35,7 +35,7 @@ CARD = MultitaskCard(
     tasks={"mnli": {**PAIR.settings(), "metric": "accuracy"}, "cola": {**PAIR.settings(), "metric": "mcc"}},
     weights={"mnli": 1819836, "cola": 1536},
     config={
-        **asdict(AdapterConfig(size=8, heads=2, freeze_encoder=True)),
+        **asdict(AdapterConfig(size=34, freeze_encoder=True)),
         **asdict(SamplingConfig("square-root", 99)),
         **asdict(TrainConfig(epochs=2)),
         "seeds": [3, 4],

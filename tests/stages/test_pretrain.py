@@ -93,7 +93,7 @@ def test_up_to_date_and_what_makes_it_anew(tiny_model: TinyModel, tmp_path: Path
     assert set(first.manifest.inputs) == {"model", "text 1", "general text"}
     assert set(first.manifest.facts["losses"]) == {"heldout", "general"}
     assert not pretrain(session(tmp_path), first_request).fresh
-    assert not pretrain(session(tmp_path), replace(first_request, run=RunConfig(checkpoint_steps=3))).fresh
+    assert not pretrain(session(tmp_path), replace(first_request, run=RunConfig(max_tokens=999))).fresh
     (text,) = first_request.texts
     text = str(Path(text).rename(tmp_path / "moved.txt"))
     assert not pretrain(session(tmp_path), replace(first_request, texts=(text,))).fresh

@@ -113,9 +113,21 @@ class Forked:
         return json.loads(cls._parent.stdout.readline())
 
 
+_SAVING_OFTEN = """
+import runpy
+from greenadapt.training import loop
+
+loop.CHECKPOINT_STEPS = 1
+runpy.run_module("greenadapt", run_name="__main__", alter_sys=True)
+"""
+
+
 def interrupted(command: Iterable[object], state: Path, number: signal.Signals) -> subprocess.CompletedProcess[str]:
-    """Start ``greenadapt`` with ``command`` and send it a signal once the file ``state`` has content."""
-    process = Forked([*MODULE, *command])
+    """Start ``greenadapt`` with ``command`` and send it a signal once the file ``state`` has content.
+
+    It saves the state of a training after each step.
+    """
+    process = Forked(["-c", _SAVING_OFTEN, *command])
     deadline = time.monotonic() + 100
     while process.poll() is None and time.monotonic() < deadline:
         if state.is_file() and state.stat().st_size:

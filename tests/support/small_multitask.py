@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import AdapterConfig, ReadingOptions, RunConfig, SamplingConfig, TaskConfig, TrainConfig
+from greenadapt.config import AdapterConfig, ReadingOptions, SamplingConfig, TaskConfig, TrainConfig
 from greenadapt.inference.models import OpenedModel
 from greenadapt.models.adapters.multitask import head_spec, open_multitask, write_part
 from greenadapt.models.rows import Rows, RowTable
@@ -20,7 +20,7 @@ from greenadapt.tasks.base import Task, make_task
 from greenadapt.tasks.tasks_file import TaskEntry
 from tests.support.small_tasks import lines, ner_file, qa_file, texts_file
 
-PALS = AdapterConfig(size=8, heads=2)
+PALS = AdapterConfig(size=34)
 CONFIGS = {
     "ner": TaskConfig(task="ner", max_length=64),
     "ill.1": TaskConfig(task="classification", max_length=64),
@@ -68,7 +68,6 @@ def request(folder: Path, model: Path, names: tuple[str, ...] = ("ner", "ill.1")
         "adapter": PALS,
         "sampling": SamplingConfig(sampling="round-robin", steps_per_epoch=4),
         "training": TrainConfig(epochs=2, learning_rate=7e-3, batch_size=8),
-        "run": RunConfig(checkpoint_steps=2),
     }
     return FinetuneRequest(**{**settings, **changes})
 
@@ -102,7 +101,7 @@ def write_multitask(model: Any, table: RowTable, folder: Path, full: Checkpoint 
 def describe(folder: Path, tasks: dict[str, Task[Any]], seeds: tuple[int, ...] = (0,), **settings: Any) -> None:
     """Write the files that describe the tasks of a folder."""
     for name, task in tasks.items():
-        shape = {"adapter": {"size": PALS.size, "heads": PALS.heads}, "metric": task.main, "max_length": 64}
+        shape = {"adapter": {"size": PALS.size}, "metric": task.main, "max_length": 64}
         (folder / "tasks" / name).mkdir(parents=True, exist_ok=True)
         (folder / "tasks" / name / "task.json").write_text(json.dumps({**task.settings(), **shape, **settings}))
     (folder / "multitask.json").write_text(json.dumps({"pool": "mean", "mix": "sample", "tasks": list(tasks)}))

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.checkpoints.writer import write_expanded
-from greenadapt.config import ExpandConfig, RunConfig, TaskConfig, TrainConfig
+from greenadapt.config import ExpandConfig, TaskConfig, TrainConfig
 from greenadapt.progress import Bar
 from greenadapt.stages.expand import write_adapted
 from greenadapt.stages.finetune.request import FinetuneRequest
@@ -207,7 +207,6 @@ def ner_request(tmp_path: Path, model: Path, **changes: Any) -> FinetuneRequest:
         "test": str(files["test"]),
         "task": TaskConfig(max_length=64),
         "training": TRAIN,
-        "run": RunConfig(checkpoint_steps=2),
     }
     return FinetuneRequest.of_one(**{**settings, **changes})
 

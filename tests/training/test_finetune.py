@@ -43,7 +43,7 @@ def make_setup(model: Path, folder: Path, *, contrary: bool = False, **train: An
         tasks=(TaskData("", fitted, encoder, train_set, {"dev": dev}, {"test": test}, None, fitted.main),),
         checkpoint=checkpoint,
         train=replace(TRAIN, **train),
-        run=RunConfig(checkpoint_steps=2),
+        run=RunConfig(),
         machine=Machine.start("float32"),
         progress=Notes(),
     )
@@ -201,8 +201,7 @@ def test_epochs_of_a_few_steps_are_not_saved_by_themselves(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int, saved_steps: list[int]
 ) -> None:
     monkeypatch.setattr(loop, "_SECONDS_BETWEEN_EPOCHS_SAVED", seconds)
-    setup = replace(make_setup(model, tmp_path, epochs=3), run=RunConfig(checkpoint_steps=1000))
-    run, saved = FinetuneRun(setup, 0, tmp_path / "seed"), []
+    run, saved = FinetuneRun(make_setup(model, tmp_path, epochs=3), 0, tmp_path / "seed"), []
     monkeypatch.setattr(run.training, "save", lambda state, record: saved.append(run.training.number))
     run.train()
     assert saved == saved_steps
@@ -215,6 +214,7 @@ def test_the_kept_weights_are_those_of_the_named_epoch_after_a_kill(
 ) -> None:
     """The run is killed when a better epoch's weights are on disk, but the state names the first epoch; on a GPU the
     repeated epochs may then be worse."""
+    monkeypatch.setattr(loop, "CHECKPOINT_STEPS", 2)
     setup = make_setup(model, tmp_path, keep="best", epochs=4)
 
     def scored(folder: str, scores: list[float], *, is_killed: bool = False) -> Recorded:
@@ -242,9 +242,11 @@ def test_the_kept_weights_are_those_of_the_named_epoch_after_a_kill(
     assert_same(resumed_weights, weights)
 
 
-def test_a_diverging_run_leaves_the_last_good_state(model: Path, tmp_path: Path) -> None:
-    setup = replace(make_setup(model, tmp_path, learning_rate=1e30), run=RunConfig(checkpoint_steps=1))
-    run = FinetuneRun(setup, 0, tmp_path / "seed")
+def test_a_diverging_run_leaves_the_last_good_state(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "CHECKPOINT_STEPS", 1)
+    run = FinetuneRun(make_setup(model, tmp_path, learning_rate=1e30), 0, tmp_path / "seed")
     with pytest.raises(InputError, match=r"training diverged in step (\d) \(epoch 1\)") as raised:
         run.train()
     number = int(str(raised.value).split("step ")[1][0])

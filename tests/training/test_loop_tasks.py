@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 HEADS = {"tags": NER, "texts": TEXTS, "answers": QA}
 SIZES = {"tags": 11, "texts": 11, "answers": 5}
-PALS = AdapterConfig("pals", size=8, heads=2)
+PALS = AdapterConfig("pals", size=34)
 SEED = 5
 Build = Callable[..., Path]
 
@@ -218,7 +218,7 @@ def test_a_state_of_another_sampling_is_refused(tiny_model: Build, tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_frozen_encoder_stays_as_it_is(tiny_model: Build) -> None:
-    model = _model(tiny_model, AdapterConfig("pals", size=8, heads=2, freeze_encoder=True))
+    model = _model(tiny_model, AdapterConfig("pals", size=34, freeze_encoder=True))
     model.freeze()
     before = weights_of(model)
     training = _training(model, _feed(_train()))

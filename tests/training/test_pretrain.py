@@ -15,6 +15,7 @@ from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TrainConf
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel
 from greenadapt.progress import TIME_UP, Bar, Silent, limit_time, time_limits
+from greenadapt.training import loop
 from greenadapt.training.pretrain import Pretraining, PretrainRun
 from tests.support.small_tasks import TinyModel, adapted, expand, lines, read_json
 from tests.support.small_texts import documents, packed
@@ -43,7 +44,7 @@ def setup(model: Path, folder: Path, **changes: Any) -> Pretraining:
         texts={"train": train, "heldout": heldout, "general": general},
         config=CONFIG,
         train=TRAIN,
-        run=RunConfig(checkpoint_steps=2),
+        run=RunConfig(),
         machine=Machine.start("float32"),
         progress=Silent(),
     )
@@ -136,8 +137,14 @@ class _Stopping(Silent):
     ],
 )
 def test_an_interrupted_run_goes_on_to_the_same_bits(
-    tiny_model: TinyModel, tmp_path: Path, stopping: _Stopping, code: int | None, note: str
+    tiny_model: TinyModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stopping: _Stopping,
+    code: int | None,
+    note: str,
 ) -> None:
+    monkeypatch.setattr(loop, "CHECKPOINT_STEPS", 2)
     model = adapted(tiny_model)
     whole = trained_weights(setup(model, tmp_path), tmp_path / "whole")
     stopped = setup(model, tmp_path, progress=stopping)

@@ -52,7 +52,7 @@ def make_setup(
         checkpoint=checkpoint,
         train=replace(TRAIN, **train),
         sampling=SamplingConfig(steps_per_epoch=5),
-        run=RunConfig(checkpoint_steps=2),
+        run=RunConfig(),
         machine=Machine.start("float32"),
         progress=Notes(),
     )

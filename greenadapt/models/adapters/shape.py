@@ -33,8 +33,8 @@ class AdapterShape:
     def of(cls, config: AdapterConfig, width: int, n_layers: int) -> "AdapterShape":
         """The shape for a model of width d and ``n_layers`` layers.
 
-        The default size is the paper's · d / 768, rounded to a multiple of the heads. The default heads are six in the
-        form ``reference``, else the largest divisor of d_s up to d_s / 17 (17 is the width of a head in the paper).
+        The default size is the paper's · d / 768, rounded to a multiple of the heads. The heads are six in the form
+        ``reference``, else the largest divisor of d_s up to d_s / 17 (17 is the width of a head in the paper).
         Raises ``UsageError`` for layers that do not exist, and for heads that do not divide the size.
         """
         layers = parse_layers(config.layers, n_layers) if config.kind.is_in_layers else ()
@@ -77,12 +77,9 @@ def _default_size(config: AdapterConfig, width: int) -> int:
         paper = _PAPER_SIZE_OF_HALF
     unit = 1
     if config.kind.has_heads:
-        unit = _fixed_heads(config) or max(1, round(_most_heads(paper) * width / PAPER_WIDTH))
+        is_reference = config.form == "reference"
+        unit = _REFERENCE_HEADS if is_reference else max(1, round(_most_heads(paper) * width / PAPER_WIDTH))
     return unit * max(1, round(paper * width / PAPER_WIDTH / unit))
-
-
-def _fixed_heads(config: AdapterConfig) -> int | None:
-    return _REFERENCE_HEADS if config.heads is None and config.form == "reference" else config.heads
 
 
 def _most_heads(size: int) -> int:
@@ -90,14 +87,14 @@ def _most_heads(size: int) -> int:
 
 
 def _heads(config: AdapterConfig, size: int) -> int:
-    heads = _fixed_heads(config) or _most_heads(size)
-    if size % heads:
-        origin = "--adapter-heads" if config.heads else "of --adapter-form reference"
+    if config.form == "paper":
+        return _most_heads(size)
+    if size % _REFERENCE_HEADS:
         raise UsageError(
-            f"the adapters' width is {size}, not a multiple of the {heads} heads {origin}",
-            f"use --adapter-size {max(1, round(size / heads)) * heads}, or heads that divide {size}",
+            f"--adapter-size is {size}, not a multiple of the {_REFERENCE_HEADS} heads of --adapter-form reference",
+            f"use --adapter-size {max(1, round(size / _REFERENCE_HEADS)) * _REFERENCE_HEADS}",
         )
-    return heads
+    return _REFERENCE_HEADS
 
 
 def first_setting(config: Any, *names: str) -> Any:

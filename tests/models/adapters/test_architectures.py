@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 OTHERS = [name for name in WITH_MEMORY if name not in ARCHITECTURES]
 FORMS = [(name, "paper") for name in ("pals", "low-rank", "attention", "ffn", "houlsby", "houlsby-pals", "lhuc")]
 FORMS += [(name, "reference") for name in ("pals", "low-rank", "houlsby", "houlsby-pals")]
-PALS = AdapterConfig("pals", 12, 4)
+PALS = AdapterConfig("pals", 68)
 
 
 def inputs(architecture: str) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def test_every_adapter_learns(architecture: str) -> None:
 
 
 def test_what_does_not_go_together() -> None:
-    serial = AdapterConfig("pals", 12, 4, placement="serial")
+    serial = AdapterConfig("pals", 68, placement="serial")
     with pytest.raises(UsageError, match=r"placement serial .* modernbert"):
         multitask({"t": serial}, encoder=shared_encoder("ModernBert"))
     multitask({"t": serial}, encoder=shared_encoder("DistilBert"))

@@ -28,7 +28,7 @@ from tests.support.small_tasks import TinyModel, expanded
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 NONE = AdapterConfig("none")
-PALS_12 = AdapterConfig("pals", 12, 4)
+PALS_12 = AdapterConfig("pals", 68)
 NAMES = get_args(AdapterName)
 INPUTS = batch([7, 3, 5])
 

@@ -91,10 +91,10 @@ def seen(module: torch.nn.Module) -> list[int]:
 
 
 ADAPTERS = [
-    AdapterConfig("pals", size=8, heads=2, layers="top"),
-    AdapterConfig("pals", size=8, heads=2),
+    AdapterConfig("pals", size=34, layers="top"),
+    AdapterConfig("pals", size=34),
     AdapterConfig("none"),
-    AdapterConfig("top-attention", size=8, heads=2),
+    AdapterConfig("top-attention", size=34),
     AdapterConfig("houlsby", size=4),
 ]
 

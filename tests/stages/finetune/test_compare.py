@@ -16,7 +16,7 @@ import pytest
 from greenadapt.checkpoints.layout import FACTS_FILE, PREDICTIONS, SEEDS, TASK_FILE
 from greenadapt.checkpoints.provenance import model_input
 from greenadapt.checkpoints.source import find_model
-from greenadapt.config import AssessConfig, RunConfig, TaskConfig
+from greenadapt.config import AssessConfig, TaskConfig
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.stages.finetune.compare import compare, cross_validate, finetune, statistics_of
@@ -271,7 +271,7 @@ def test_the_scores_are_those_of_models_trained_on_files_of_each_fold(ours: Path
 
 @pytest.mark.slow
 def test_finished_folds_are_kept(ours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = _request(ours, ner_file(tmp_path / "train.tsv"), run=RunConfig(checkpoint_steps=1))
+    request = _request(ours, ner_file(tmp_path / "train.tsv"))
     trained: list[Any] = []
 
     def stop(run: Finetuning) -> Any:
