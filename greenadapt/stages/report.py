@@ -144,7 +144,7 @@ class Adapted:
         return mean_of_pieces([self._piece_ids(entry) for entry in entries.tolist()], self.embedding)
 
     def _piece_ids(self, entry: int) -> list[int]:
-        stored = self.tokenizer.added.pieces.stored
+        stored = self.tokenizer.added.pieces
         begin, end = stored.offsets[entry : entry + 2]
         return stored.values[begin:end].tolist()
 

@@ -10,7 +10,7 @@ import mmap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -260,78 +260,14 @@ class Sequences:
         if ends != (0, len(self.values)) or (self.offsets[1:] < self.offsets[:-1]).any():
             raise ValueError(f"offsets do not go from 0 to {len(self.values):,}")
 
+    def as_bytes(self) -> list[bytes]:
+        """The values of each sequence as bytes, to look it up in a dictionary."""
+        data, size = self.values.tobytes(), self.values.itemsize
+        return [data[size * begin : size * end] for begin, end in pairwise(self.offsets.tolist())]
+
     def take(self, rows: IntArray | BoolArray) -> "Sequences":
         """The sequences ``rows`` (m,), by position or as a mask, copied end to end."""
         begins, lengths = self.offsets[:-1][rows], np.diff(self.offsets)[rows]
         offsets = offsets_of(lengths)
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         return Sequences(self.values[np.repeat(begins, lengths) + within], offsets)
-
-
-def hash_sequences(sequences: Sequences) -> UInt64Array:
-    """A 64-bit hash of each sequence (n,): the sum of its values, each mixed with its position."""
-    offsets = sequences.offsets
-    positions = np.arange(len(sequences.values)) - np.repeat(offsets[:-1], np.diff(offsets))
-    x = sequences.values.astype(np.uint64) + np.uint64(1)
-    x += positions.astype(np.uint64) * SPLITMIX_STEP
-    sums = np.zeros(len(x) + 1, np.uint64)
-    np.cumsum(mixed(x), out=sums[1:])
-    return sums[offsets[1:]] - sums[offsets[:-1]]
-
-
-@dataclass(frozen=True)
-class SequenceTable:
-    """The position of each of ``n`` distinct sequences, found by hash and compared value by value.
-
-    ``hashes`` (n,) are sorted, ``order`` (n,) has the sequence of each. Nothing is copied or indexed on
-    construction, so the arrays may be memory-mapped.
-    """
-
-    stored: Sequences
-    hashes: UInt64Array
-    order: IntArray
-
-    @classmethod
-    def build(cls, stored: Sequences) -> "SequenceTable":
-        """Hash and sort ``stored``."""
-        hashes = hash_sequences(stored)
-        order = np.argsort(hashes, kind="stable").astype(np.int32)
-        return cls(stored, hashes[order], order)
-
-    def check(self) -> None:
-        """Raise ``ValueError`` if sequences would be looked up where there are none."""
-        self.stored.check()
-        n = len(self.stored)
-        if self.hashes.shape != (n,) or self.order.shape != (n,) or self.hashes.dtype != np.uint64:
-            raise ValueError(f"hashes of shape {self.hashes.shape}, order of {self.order.shape}, {n:,} sequences")
-        if not np.issubdtype(self.order.dtype, np.integer):
-            raise ValueError(f"the order is {self.order.dtype}, not whole numbers")
-        if n and not 0 <= int(self.order.min()) <= int(self.order.max()) < n:
-            raise ValueError(f"the order names a sequence that is not one of {n:,}")
-
-    def find(self, queries: Sequences) -> IntArray:
-        """For each sequence of ``queries`` (m,) its position among the stored ones, -1 if absent."""
-        hashes = hash_sequences(queries)
-        positions = np.full(len(queries), -1, np.int64)
-        slots = np.searchsorted(self.hashes, hashes)
-        pending = np.arange(len(queries))
-        while True:
-            pending = pending[slots[pending] < len(self.hashes)]
-            pending = pending[self.hashes[slots[pending]] == hashes[pending]]
-            if not len(pending):
-                return positions
-            candidates = self.order[slots[pending]]
-            equal = _equal(self.stored, candidates, queries, pending)
-            positions[pending[equal]] = candidates[equal]
-            pending = pending[~equal]  # hash collision with another sequence: try the next slot
-            slots[pending] += 1
-
-
-def _equal(stored: Sequences, i: IntArray, queries: Sequences, j: IntArray) -> BoolArray:
-    """Whether sequence ``i[k]`` of ``stored`` is sequence ``j[k]`` of ``queries``, for each ``k``."""
-    equal: BoolArray = stored.offsets[i + 1] - stored.offsets[i] == queries.offsets[j + 1] - queries.offsets[j]
-    same_length = np.flatnonzero(equal)
-    a, b = stored.take(i[same_length]), queries.take(j[same_length])
-    differs = offsets_of(a.values != b.values)
-    equal[same_length] = differs[a.offsets[1:]] == differs[a.offsets[:-1]]
-    return equal

@@ -1,9 +1,9 @@
-"""The vocabulary entries of added words, and the table on disk that maps words to their ids."""
+"""The vocabulary entries of added words, and the table that maps words to their ids."""
 
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from greenadapt.config import OovRule
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import ArrayFile, BoolArray, IntArray, Sequences, SequenceTable, offsets_of, write_arrays
+from greenadapt.storage.arrays import ArrayFile, BoolArray, IntArray, Sequences, offsets_of, write_arrays
 from greenadapt.tokenization.vocabulary import BaseVocabulary
 from greenadapt.tokenization.words import SPACE, WORD_CATEGORIES
 
@@ -135,18 +135,17 @@ WORDS_FILE = "words.safetensors"
 
 @dataclass(frozen=True)
 class AddedWords:
-    """A memory-mapped table of the added words of an expanded model, from base pieces to new ids.
+    """The added words of an expanded model, found by base pieces.
 
-    ``pieces`` finds an entry by its base pieces, at least two. ``surfaces`` finds an entry by its UTF-8 bytes if the
-    base tokenizer gives only ``[UNK]``; ``unknown`` (n_unknown,) are these entries. With SentencePiece an entry has
+    ``pieces`` are the base pieces of each entry, int32, at least two; an entry of which the base tokenizer makes only
+    ``[UNK]`` is found by its text, and ``unknown`` (n_unknown,) are these entries. With SentencePiece an entry has
     pieces with the space mark, and pieces without it, possibly a single one; ``owners`` (n_pieces,) maps them to their
     entries, and is ``None`` if each entry has one list of pieces. Entry ``i`` has id ``first_id + i``.
     """
 
     first_id: int
     oov: OovRule
-    pieces: SequenceTable
-    surfaces: SequenceTable
+    pieces: Sequences
     unknown: IntArray
     _text: Sequences
     owners: IntArray | None = None
@@ -156,25 +155,24 @@ class AddedWords:
 
     def all_surfaces(self) -> list[str]:
         """The words of all new entries."""
-        text, offsets = self._text.values.astype(np.uint8).tobytes(), self._text.offsets.tolist()
-        return [text[begin:end].decode(errors="replace") for begin, end in pairwise(offsets)]
+        return _decode(self._text)
 
     def find(self, pieces: Sequences) -> IntArray:
-        """The new id of each word (n_words,) by its base pieces; -1 if none."""
-        rows = self.pieces.find(pieces)
-        if self.owners is not None:
-            rows = np.where(rows < 0, -1, self.owners[rows])
-        return self._ids(rows)
+        """The new id of each word (n_words,) by its base pieces, int32; -1 if none."""
+        return np.array([self._id_of_pieces.get(key, -1) for key in pieces.as_bytes()], np.int64)
 
     def find_surfaces(self, words: Sequence[str]) -> IntArray:
         """The new id of each normalised word (n_words,) that is ``[UNK]`` to the base tokenizer; -1 if none."""
-        rows = self.surfaces.find(_bytes_of(words))
-        if not len(self.unknown):
-            return rows
-        return self._ids(np.where(rows < 0, -1, self.unknown[rows]))
+        return np.array([self._id_of_surface.get(word, -1) for word in words], np.int64)
 
-    def _ids(self, entries: IntArray) -> IntArray:
-        return np.where(entries < 0, -1, entries + self.first_id)
+    @cached_property
+    def _id_of_pieces(self) -> dict[bytes, int]:
+        entries = np.arange(len(self)) if self.owners is None else self.owners
+        return dict(zip(self.pieces.as_bytes(), (entries + self.first_id).tolist(), strict=True))
+
+    @cached_property
+    def _id_of_surface(self) -> dict[str, int]:
+        return dict(zip(_decode(self._text.take(self.unknown)), (self.unknown + self.first_id).tolist(), strict=True))
 
     @classmethod
     def build(cls, entries: NewEntries, vocabulary: BaseVocabulary, first_id: int, oov: OovRule) -> "AddedWords":
@@ -191,30 +189,22 @@ class AddedWords:
             has_inner = [i for i, ids in enumerate(inner) if vocabulary.is_one_word(ids)]
             owners = np.array([*range(len(pieces)), *has_inner], np.int32)
             pieces = [*pieces, *(inner[i] for i in has_inner)]
-        surface_table = SequenceTable.build(text.take(unknown))
-        return cls(first_id, oov, SequenceTable.build(Sequences.of(pieces)), surface_table, unknown, text, owners)
+        return cls(first_id, oov, Sequences.of(pieces), unknown, text, owners)
 
     @classmethod
     def empty(cls, first_id: int) -> "AddedWords":
         """An empty table, for a model that is not expanded."""
-        empty = SequenceTable.build(Sequences.of([]))
-        return cls(first_id, "base", empty, empty, np.zeros(0, np.int32), Sequences.of([]))
+        return cls(first_id, "base", Sequences.of([]), np.zeros(0, np.int32), Sequences.of([]))
 
     def write(self, path: Path) -> None:
         """Write the table as one safetensors file."""
         write_arrays(
             path,
             {
-                "piece_offsets": self.pieces.stored.offsets,
-                "piece_hashes": self.pieces.hashes,
+                "piece_offsets": self.pieces.offsets,
                 "text_offsets": self._text.offsets,
-                "surface_hashes": self.surfaces.hashes,
-                "surface_offsets": self.surfaces.stored.offsets,
-                "pieces": self.pieces.stored.values,
-                "piece_order": self.pieces.order,
-                "surface_order": self.surfaces.order,
+                "pieces": self.pieces.values,
                 "unknown": self.unknown,
-                "surfaces": self.surfaces.stored.values,
                 "text": self._text.values,
                 **({} if self.owners is None else {"owners": self.owners}),
             },
@@ -223,17 +213,14 @@ class AddedWords:
 
     @classmethod
     def open(cls, path: Path) -> "AddedWords":
-        """Memory-map a table on disk. Raises ``InputError`` for another kind of file, or inconsistent arrays."""
+        """Open a table on disk. Raises ``InputError`` for another kind of file, or inconsistent arrays."""
         file = ArrayFile(path)
         try:
             first_id, oov = int(file.metadata["first_id"]), file.metadata["oov"]
-            pieces = Sequences(file["pieces"], file["piece_offsets"])
-            surfaces = Sequences(file["surfaces"], file["surface_offsets"])
             words = cls(
                 first_id,
                 "greedy" if oov == "greedy" else "base",
-                SequenceTable(pieces, file["piece_hashes"], file["piece_order"]),
-                SequenceTable(surfaces, file["surface_hashes"], file["surface_order"]),
+                Sequences(file["pieces"], file["piece_offsets"]),
                 file["unknown"],
                 Sequences(file["text"], file["text_offsets"]),
                 file["owners"] if "owners" in file.names else None,
@@ -247,20 +234,22 @@ class AddedWords:
         """Raise ``ValueError`` if the arrays are inconsistent."""
         self._text.check()
         self.pieces.check()
-        self.surfaces.check()
-        n_pieces = len(self.pieces.stored)
-        checks = [(self.unknown, len(self), len(self.surfaces.stored))]
-        if self.owners is not None:
-            checks.append((self.owners, len(self), n_pieces))
-        elif n_pieces != len(self):
+        n_pieces = len(self.pieces)
+        if self.pieces.values.dtype != np.int32:
+            raise ValueError(f"pieces are {self.pieces.values.dtype}, need int32")
+        if len(self if self.owners is None else self.owners) != n_pieces:
             raise ValueError(f"pieces of {n_pieces:,} entries, of which there are {len(self):,}")
-        for array, n, length in checks:
-            if array.shape != (length,) or not np.issubdtype(array.dtype, np.integer):
-                raise ValueError(f"entries of shape {array.shape} and type {array.dtype}, need {length:,}")
-            if length and not 0 <= int(array.min()) <= int(array.max()) < n:
-                raise ValueError(f"an entry is not one of the {n:,}")
+        for array in (self.unknown, *([] if self.owners is None else [self.owners])):
+            if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+                raise ValueError(f"entries of shape {array.shape} and type {array.dtype}")
+            if len(array) and not 0 <= int(array.min()) <= int(array.max()) < len(self):
+                raise ValueError(f"an entry is not one of the {len(self):,}")
         if self.first_id < 0:
             raise ValueError(f"the first id is {self.first_id}")
+
+
+def _decode(text: Sequences) -> list[str]:
+    return [key.decode(errors="replace") for key in text.as_bytes()]
 
 
 def _bytes_of(words: Sequence[str]) -> Sequences:

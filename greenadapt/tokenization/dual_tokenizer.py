@@ -83,7 +83,7 @@ class DualTokenizer:
         self._bounds = word_bounds(self.base)
         self._single: IntArray = np.zeros(0, np.int32)  # base pieces that are a whole added word without a space
         if added.owners is not None:
-            stored = added.pieces.stored
+            stored = added.pieces
             self._single = np.asarray(stored.values[stored.offsets[:-1][np.diff(stored.offsets) == 1]])
         # Some templates trim spans; _Batch trims all spans.
         self.base.post_processor = None

@@ -6,36 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import ArrayFile, Sequences, SequenceTable, UInt64Array, hash_sequences, write_arrays
+from greenadapt.storage.arrays import ArrayFile, Sequences, write_arrays
 from greenadapt.tokenization.added_words import AddedWords, new_entries
 from greenadapt.tokenization.vocabulary import BaseVocabulary
 from greenadapt.tokenization.words import from_byte_characters, to_byte_characters
 from tests.conftest import bytelevel_tokenizer, wordpiece_tokenizer
 from tests.support.words_of_pieces import addable_words
-
-LISTS = st.lists(st.lists(st.integers(0, 5), max_size=4), max_size=30)
-
-
-def crowded(sequences: Sequences) -> UInt64Array:
-    """A hash with three values: nearly every look-up meets a collision."""
-    return hash_sequences(sequences) % np.uint64(3)
-
-
-@pytest.mark.parametrize("hash_of", [hash_sequences, crowded])
-@given(stored=LISTS, missing=LISTS)
-def test_table_finds_what_a_dictionary_finds(hash_of, stored, missing):
-    positions = {sequence: i for i, sequence in enumerate(dict.fromkeys(map(tuple, stored)))}
-    sequences = missing + stored
-    expected = [positions.get(tuple(sequence), -1) for sequence in sequences]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("greenadapt.storage.arrays.hash_sequences", hash_of)
-        table = SequenceTable.build(Sequences.of([*map(list, positions)]))
-        assert table.find(Sequences.of(sequences)).tolist() == expected
-
-
-def test_hash_depends_on_order_and_length():
-    lists = [[1, 2], [2, 1], [1, 2, 0], [0, 1, 2], [], [0], [0, 0]]
-    assert len(set(hash_sequences(Sequences.of(lists)).tolist())) == len(lists)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
@@ -137,14 +113,11 @@ def test_another_file_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("piece_order", [0, 9]),
         ("piece_offsets", [0, 2, 99]),
         ("piece_offsets", [0, 3, 2]),
-        ("surface_order", [5]),
         ("text_offsets", [0, 50]),
         ("text_offsets", []),
         ("unknown", [7]),
-        ("piece_hashes", [1]),
         ("pieces", [[1, 2], [3, 4]]),
     ],
 )

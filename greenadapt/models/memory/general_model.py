@@ -63,7 +63,7 @@ class MemoryReader:
         return pieces if pieces.lengths.max(initial=0) <= self.max_length else self._truncate(pieces)
 
     def _base_pieces(self, inputs: Features) -> Features:
-        pieces, ids = self.added.pieces.stored, inputs.ids
+        pieces, ids = self.added.pieces, inputs.ids
         is_new = ids >= self.added.first_id
         sizes = np.ones(len(ids), np.int64)
         entries = ids[is_new] - self.added.first_id

@@ -136,7 +136,7 @@ def test_a_batch_without_padding_has_no_mask(tiny_model: TinyModel) -> None:
     ids = np.array([2, reader.added.first_id, 3, 2, reader.added.first_id, 3])
     read = reader.read(Features(ids, np.zeros(6, np.int32), np.array([3, 3])))
     assert set(read) == {"memory_ids", "memory_types"}
-    pieces = reader.added.pieces.stored.values[: reader.added.pieces.stored.offsets[1]]
+    pieces = reader.added.pieces.values[: reader.added.pieces.offsets[1]]
     assert read["memory_ids"].tolist() == [[2, *pieces.tolist(), 3]] * 2
 
 
