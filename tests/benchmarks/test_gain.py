@@ -461,3 +461,34 @@ def test_the_mean_over_sets_draws_the_sets(differences: ModuleType) -> None:
     spread = np.linspace(-1, 1, 2000)
     alone = differences.over_sets([differences.Compared(0.0, 0.0, spread)]).as_dict()
     assert (alone["low"], alone["high"]) == pytest.approx((-0.95, 0.95), abs=0.05)
+
+
+def paper(number: int, n_questions: int) -> Json:
+    """A paper as the Covid-QA file has it: integer ids, and an offset that is wrong."""
+    answer = {"text": f"virus {number}", "answer_start": 7}
+    qas = [{"id": 1000 * number + i, "question": f"which virus, {i}?", "answers": [answer]} for i in range(n_questions)]
+    return {"context": f"paper of virus {number} in bats", "qas": qas}
+
+
+def test_no_paper_is_in_two_folds_and_every_question_in_one(tmp_path: Path) -> None:
+    sizes = np.random.default_rng(0).integers(1, 30, size=40).tolist()
+    papers = [{"paragraphs": [paper(number, size)]} for number, size in enumerate(sizes)]
+    (tmp_path / "papers.json").write_text(json.dumps({"data": papers}))
+    find_set, folds = benchmark_module("gain.sets").find_set, []
+    for fold in range(5):
+        questions = find_set(tmp_path, f"papers:{fold}")
+        train, test = (questions.read(questions.drawn(part, None, tmp_path / "drawn")) for part in ("train", "test"))
+        assert not {question.context for question in train} & {question.context for question in test}
+        assert len(train) + len(test) == sum(sizes)
+        folds.append({question.id for question in test})
+    assert len(set.union(*folds)) == sum(map(len, folds)) == sum(sizes)
+    assert max(map(len, folds)) - min(map(len, folds)) <= 1
+
+
+def test_fewer_questions_are_a_part_of_more() -> None:
+    drawn, chosen = benchmark_module("gain.sets").drawn, [paper(i, size) for i, size in enumerate([9, 1, 20, 4])]
+    small, large = (drawn(chosen, n, 0) for n in (6, 15))
+    ids = [{question["id"] for part in papers for question in part["qas"]} for papers in (small, large)]
+    assert [*map(len, ids)] == [6, 15]
+    assert ids[0] < ids[1]
+    assert drawn(chosen, 34, 0) == drawn(chosen, None, 0) == chosen

@@ -53,7 +53,7 @@ def test_a_dry_run_lists_the_parts_which_fit_into_a_lease() -> None:
     command = [sys.executable, FOLDER / "gpu.py", "--dry-run"]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[2:]
     limits = {cells[1].strip(): int(cells[2]) for cells in (line.split("|") for line in lines)}
-    assert {"precision", "trainer", "rows-own", "gmap", "pals", "qa", "two-processes", "resumption"} <= set(limits)
+    assert {"precision", "trainer", "rows-own", "predict", "two-processes", "resumption"} <= set(limits)
     assert sum(limits.values()) < 600
 
 
