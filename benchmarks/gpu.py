@@ -146,7 +146,8 @@ def predict(lease: Lease) -> Json:
 
 def pretrain(lease: Lease) -> Json:
     """Steps of masked words by the command."""
-    arguments = ["pretrain", "--model", lease.work / "base", "--text", lease.work / "text.txt", "--force"]
+    arguments = ["pretrain", "--model", lease.work / "base", "--text", lease.work / "text.txt"]
+    shutil.rmtree(lease.work / "pretrained", ignore_errors=True)
     begin = time.perf_counter()
     arguments += ["--max-steps", lease.n(100, 2), "--head-steps", lease.n(20, 1)]
     output = _command(lease, [*arguments, "-o", lease.work / "pretrained"])
@@ -159,7 +160,8 @@ def two_processes(lease: Lease) -> Json:
     launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "29513"]
     launch += ["--multi_gpu", "--gpu_ids", "0,0"] if _has_gpu() else ["--cpu"]
     arguments = ["finetune", "--task", "ner", "--model", lease.work / "small", "--train", lease.work / "train.tsv"]
-    arguments += ["--max-steps", "4", "--mix", "base", "-o", lease.work / "two", "--force"]
+    arguments += ["--max-steps", "4", "--mix", "base", "-o", lease.work / "two"]
+    shutil.rmtree(lease.work / "two", ignore_errors=True)
     _command(lease, arguments, launch=[*launch, "-m", "greenadapt"])
     return {"check": {"has weights": any((lease.work / "two").glob("*.safetensors"))}}
 

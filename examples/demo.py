@@ -32,7 +32,7 @@ from greenadapt.progress import Silent
 from greenadapt.stages.corpus import choose_corpus
 from greenadapt.stages.finetune.compare import Comparison, compare, statistics_of
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.status import with_sources
+from greenadapt.stages.status import with_ancestors
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.conll import Sentence, split_text
@@ -87,7 +87,7 @@ def run(workspace: Path, workers: int | None = None, corpus: str = "demo", plan:
     adapted = greenadapt.adapt(
         corpus, model=MINILM, rows="form", heldout=_HELDOUT_SHARE, workers=workers, workspace=workspace, out=out
     )
-    stages = with_sources([out], Silent())
+    stages = with_ancestors([out])
     with open(stages[0].folder / HELDOUT, encoding="utf-8", newline="\n") as file:
         pieces = fertility(adapted.tokenizer, file)
     words = choose_words(adapted.words)

@@ -18,7 +18,6 @@ from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json, hash_json, plain
-from greenadapt.storage.ownership import new_folder, remove_folder, remove_if_own
 from greenadapt.storage.results import Result
 
 Cell = tuple[str, str, str]
@@ -114,14 +113,14 @@ class Experiment:
         key = hash_json([run.method, settings])
         session, logits = self.inner("runs", run.folder(key)), self.logits_folder(run, key)
         if key in self.records.by_key and (logits.is_dir() or not request.save_logits):
-            remove_if_own(self.root / "runs" / run.folder(key))  # killed after the record was added
+            shutil.rmtree(self.root / "runs" / run.folder(key), ignore_errors=True)  # killed after the record was added
             return self.records.by_key[key]
         self.session.progress.note(str(run))
         result = finetune(session, request)
         if request.save_logits:
             copy_logits(result, logits)
         record = self.add(run, key, scores_of(result), result.manifest.cost, {"asked": settings})
-        remove_folder(result.folder)
+        shutil.rmtree(result.folder)
         return record
 
     def add(self, run: Run, key: str, scores: Json, cost: Mapping[str, Any], entries: Json | None = None) -> Json:
@@ -155,12 +154,12 @@ def scores_of(result: Result) -> Json:
 def copy_logits(result: Result, folder: Path) -> None:
     """Copy what an ensemble needs, whole or not at all."""
     part = folder.with_name(f".{folder.name}.part")
-    new_folder(part)
+    shutil.rmtree(part, ignore_errors=True)
     for file in (result.folder / TASK_FILE, result.folder / SCORES, *result.folder.glob(f"{SEEDS}/*/{LOGITS}")):
         target = part / file.relative_to(result.folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
-    remove_if_own(folder)
+    shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)
 
 

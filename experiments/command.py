@@ -19,7 +19,6 @@ from greenadapt.fields import check_value, parse_bytes
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import expanded
 from greenadapt.storage.locks import lock
-from greenadapt.storage.outputs import replacing
 
 _OF_SESSION = ("workspace", "download", "workers", "max_memory", "cluster", "gpus_each")
 
@@ -77,8 +76,7 @@ def reproduce(kind: type[Experiment], name: str, options: argparse.Namespace) ->
         for run in runs:
             if run.cell not in experiment.reasons and (record := experiment.attempt(run, run)) is not None:
                 experiment.done.setdefault(run.cell, []).append(record)
-            with replacing(experiment.root / "table.md") as part:
-                part.write_text(tables.page(), "utf-8")
+            (experiment.root / "table.md").write_text(tables.page(), "utf-8")
     print_lines([json.dumps(tables.as_dict())] if options.json else tables.page().splitlines())
 
 

@@ -43,8 +43,7 @@ class Adapting(Experiment):
         which splits words into other words, all are. The vectors are in the workspace, map and model in ``root``.
         """
         recipe, base = self.recipe, self.model("base")
-        variant = f"experiment-{hash_json(recipe.w2v)[:8]}" if recipe.w2v else None
-        session = replace(self.session, out=None, variant=variant)
+        session = replace(self.session, out=None)
         config = recipe.config("w2v", workers=session.workers)
         vectors = w2v(session, self.corpus(role), base, config, TextOptions())
         fitting = recipe.config("align", **mapping)

@@ -21,7 +21,7 @@ from greenadapt.errors import InputError, MissingError, UsageError, byte_size, c
 from greenadapt.fields import by_option
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, own_folder, parse_own, read_toml
-from greenadapt.storage.outputs import replacing
+from greenadapt.storage.outputs import writing
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
 
 FOLDER = Path(__file__).parent
@@ -301,7 +301,7 @@ class Sets:
         download = local_path(source, folder)
         if published.member:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(target) as part, _member(download, published.member) as stream, open(part, "wb") as file:
+            with writing(target) as part, _member(download, published.member) as stream, open(part, "wb") as file:
                 shutil.copyfileobj(stream, file)
         elif download != target:
             download.replace(target)

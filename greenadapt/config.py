@@ -109,18 +109,8 @@ class SessionOptions(Checked):
         Option("Folder of all results.", panel=Panel.RESULTS, unset="$GREENADAPT_HOME, else the user's data folder"),
     ] = None
     out: Annotated[
-        Path | None, basic("Write the result to this folder instead of the workspace.", "--out -o", panel=Panel.RESULTS)
+        Path | None, basic("A new folder for the result, instead of the workspace.", "--out -o", panel=Panel.RESULTS)
     ] = None
-    variant: Annotated[
-        str | None, Option("Store the result under this name, beside the unnamed one.", panel=Panel.RESULTS)
-    ] = None
-    force: Annotated[
-        bool, basic("Run again, replacing any result of other settings or input.", "--force", panel=Panel.RESULTS)
-    ] = False
-    dry_run: Annotated[
-        bool,
-        basic("Check everything and show what would run, without writing anything.", "--dry-run", panel=Panel.RESULTS),
-    ] = False
     download: Annotated[
         bool, basic("Download a corpus from the publisher if needed.", "--download", panel=Panel.TEXT)
     ] = False
@@ -183,7 +173,7 @@ class CorpusConfig(Checked):
 
 @dataclass(frozen=True)
 class TextOptions(Checked):
-    """How to read a corpus; ``None`` keeps the setting of the existing result, or the default."""
+    """How to read a corpus; ``None`` is the default."""
 
     format: Annotated[str | None, Option("Format of a text file, if its name does not say.", panel=Panel.TEXT)] = None
     fields: Annotated[
@@ -764,7 +754,7 @@ class QaConfig(Checked):
 
 @dataclass(frozen=True)
 class IndexConfig(Checked):
-    """How documents are indexed; an index keeps its settings."""
+    """How documents are indexed."""
 
     paragraph_chars: Annotated[Annotated[int, Ge(100)], Option("Longest paragraph, in characters.")] = 1000
 

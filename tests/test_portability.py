@@ -67,7 +67,7 @@ def test_a_model_is_adapted_without_unix_and_without_gensim(ended: Ended) -> Non
     code, _, error = ended.adapted
     assert code == 0, error
     assert (ended.folder / "adapted" / "model.safetensors").is_file()
-    [manifest] = (ended.folder / "ws").glob("*/*/w2v/manifest.json")
+    [manifest] = (ended.folder / "ws").glob("names/*/*/w2v/manifest.json")
     assert json.loads(manifest.read_text())["config"]["engine"] == "fast"
     code, output, error = ended.neighbours
     assert code == 0, error

@@ -60,7 +60,6 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
 from greenadapt.storage.files import expanded
-from greenadapt.storage.results import reading
 
 
 @checked_call
@@ -98,8 +97,6 @@ def adapt(
     # Where, and with what
     workspace: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,
-    variant: str | None = None,
-    force: bool = False,
     download: bool = False,
     workers: int | None = None,
     max_memory: int | str = "4G",
@@ -128,7 +125,7 @@ def adapt(
         UsageError: For an argument that is not known, or a value that is not allowed.
         MissingError: If the corpus or the model is not there.
         InputError: If the text is broken.
-        ConflictError: If there is a result of other settings; ``force=True`` replaces it, ``variant="b"`` keeps both.
+        ConflictError: If ``out`` holds anything else.
 
     Examples:
         >>> adapted = greenadapt.adapt("papers.txt", model="bert-base-uncased", out="adapted")
@@ -152,13 +149,10 @@ def adapt(
         of_rows,
         of_text,
         arguments.named(W2VConfig),
-        arguments.named(ExpandConfig),
     )
     start = None if model is None else folder_of(model)
     name = corpus_of(corpus, session.workspace.root)
-    read = {"corpus": name if is_named(corpus) else None, "model": start}
-    with reading({argument: path for argument, path in read.items() if path is not None}):
-        return AdaptedModel(stage(session, name, start, request)[-1].path)
+    return AdaptedModel(stage(session, name, start, request)[-1].path)
 
 
 @checked_call
@@ -220,7 +214,6 @@ def finetune(
     # Where, and with what
     workspace: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,
-    force: bool = False,
     max_tokens: int = 4096,
     compile: bool = False,  # noqa: A002  (the option's name)
     report_to: str | Sequence[str] = (),
@@ -259,7 +252,7 @@ def finetune(
         UsageError: For an argument that is not known, or a value that is not allowed.
         MissingError: If a file or the model is not there, or torch is not installed.
         InputError: If examples are broken.
-        ConflictError: If there is a result of other settings; ``force=True`` replaces it.
+        ConflictError: If ``out`` holds anything else.
 
     Examples:
         >>> ner = greenadapt.finetune("adapted", task="ner", train="train.tsv", test="test.tsv", seeds=3)

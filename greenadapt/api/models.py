@@ -60,14 +60,13 @@ class ModelFolder:
         """Copy the model's files, all but hidden ones, to a new folder.
 
         Args:
-            folder: A path where nothing is, an empty folder, or an earlier copy of the same model.
+            folder: A new or empty folder.
 
         Returns:
             The path of the copy.
 
         Raises:
-            ConflictError: If the folder holds anything else.
-            UsageError: If it is the model's own folder, or one of the two lies in the other.
+            ConflictError: If the folder holds anything.
 
         Examples:
             >>> adapted.save_pretrained("models/medicine")

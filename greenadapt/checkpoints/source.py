@@ -32,7 +32,6 @@ from greenadapt.storage.files import (
     require_utf8,
 )
 from greenadapt.storage.locks import lock
-from greenadapt.storage.ownership import new_folder
 from greenadapt.storage.results import MANIFEST
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
@@ -112,7 +111,8 @@ class ZipPackages:
 
     def _unzip(self, pieces: Sequence[Path], folder: Path) -> None:
         work = beside(folder, "new")
-        new_folder(work)
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
         with naming(work), TemporaryFile(dir=work.parent) as whole:
             for piece in pieces:
                 with open(piece, "rb") as part:

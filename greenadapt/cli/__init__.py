@@ -13,8 +13,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from greenadapt.cli.boundary import FORCED, ClosedOutput, exit_on_sigterm, in_words, require_written
-from greenadapt.cli.option_checks import leave_out_unused, paths_read, require_names
+from greenadapt.cli.boundary import ClosedOutput, exit_on_sigterm, in_words, require_written
+from greenadapt.cli.option_checks import leave_out_unused, require_names
 from greenadapt.cli.options import (
     FIELDS,
     PAPER_VALUES,
@@ -151,15 +151,11 @@ class _Command(_WithFullHelp, TyperCommand):
         return remaining
 
     def invoke(self, ctx: Any) -> Any:
-        from greenadapt.storage.results import reading
-
         try:
-            ctx.meta[FORCED] = bool(ctx.params.get("force"))
             require_names(ctx)
             leave_out_unused(ctx)
             start_output(ctx)
-            with reading(paths_read(ctx)):
-                return super().invoke(ctx)
+            return super().invoke(ctx)
         except UsageError as error:
             raise with_locations(error, ctx) from None
 

@@ -45,7 +45,7 @@ def adapt(
 
     option_checks.refuse_field(ctx, [corpus], text.format)
     session = o.make_session(options)
-    named, named_rows = (option_checks.explicit_fields(ctx, config) for config in (W2VConfig, ExpandConfig))
+    named = option_checks.explicit_fields(ctx, W2VConfig)
     vectors = replace(w2v, workers=session.workers)
-    request = stage.AdaptRequest(vectors, align, expand, text, named, named_rows)
+    request = stage.AdaptRequest(vectors, align, expand, text, named)
     print_results(stage.adapt(session, corpus, model, request), as_json)

@@ -21,7 +21,7 @@ def align(
     model: o.Model = None,
     vectors: Vectors = None,
     config: AlignConfig,
-    options: Annotated[SessionOptions, Pick("workspace", "out", "variant", "force", "dry_run")],
+    options: Annotated[SessionOptions, Pick("workspace", "out")],
     as_json: o.AsJson = False,
 ) -> None:
     """Fit the map from word vectors to wordpiece vectors.

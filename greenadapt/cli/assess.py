@@ -37,7 +37,7 @@ _SPREAD = ("cluster", "gpus_each")
 _RUN = ("max_tokens", "compile")
 _OF_LABELS = (
     *(field.parameter for config in (TaskConfig, TrainConfig) for field in option_fields(config).values()),
-    *(*_RUN, *_SPREAD, "folds", "seeds", "seed", "base", "out", "force"),
+    *(*_RUN, *_SPREAD, "folds", "seeds", "seed", "base"),
 )
 """The parameters of cross-validation only."""
 
@@ -56,15 +56,13 @@ def assess(
     training: Annotated[TrainConfig, Pick(without=_NO_DEV, **dict.fromkeys(_CHOSEN))],
     run: Annotated[RunConfig, Pick(*_RUN)],
     config: AssessConfig,
-    options: Annotated[SessionOptions, Pick("workspace", "out", "force", *_SPREAD)],
-    variant: o.VariantOfResults = None,
+    options: Annotated[SessionOptions, Pick("workspace", *_SPREAD)],
     as_json: o.AsJson = False,
 ) -> None:
     """Measure whether an adapted model helps.
 
     With --train it does so on your task: the adapted model and its base are fine-tuned alike on all but one part of the
-    labelled examples and predict that part, and so on for each part. Finished parts are kept in --out, or in the
-    workspace.
+    labelled examples and predict that part, and so on for each part. Finished parts are kept in the workspace.
 
     Without, each recipe of rows predicts the rows of held-out words as if they were new. They are compared with the
     model's own: by cosine, by whether the own row is the nearest, and by how much the model's states change in texts of
@@ -75,9 +73,7 @@ def assess(
     from greenadapt.stages.session import adapted_model
 
     explicit = option_checks.explicit_parameters(ctx)
-    if corpus is None:
-        option_checks.refuse(ctx, ["variant"], "chooses from the workspace: add --corpus, or leave it out")
-    session = o.make_session(options, variant=variant)
+    session = o.make_session(options)
     assessment: dict[str, Any]
     if not train:
         option_checks.refuse(ctx, _OF_LABELS, "is for cross-validation on labelled examples: add --train FILE")

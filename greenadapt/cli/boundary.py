@@ -42,14 +42,9 @@ _RERUN = {
     "assess": "with --train, the same command resumes after the last fold, and training from the last checkpoint",
     "finetune": _RESUMES_STEPS,
     "pretrain": _RESUMES_STEPS,
-    "predict": "the same command starts from the first line (with --cluster it resumes); printed lines are complete",
-    "index": "the same command resumes after the last document that it wrote",
+    "predict": "the same command starts from the first line; printed lines are complete",
 }
 """Command → what running it again does after a stop; other commands start over."""
-_WITH_SEVERAL_RESULTS = frozenset({"adapt", "assess", "finetune"})
-"""Commands that write several results."""
-FORCED = "greenadapt.forced"
-"""Key in a context's ``meta``: whether the command has --force."""
 
 
 @contextmanager
@@ -162,8 +157,6 @@ def _options_of(ctx: Any) -> set[str]:
 
 def _what_a_rerun_does(ctx: Any) -> str:
     command = getattr(ctx, "invoked_subcommand", None) or ""
-    if command in _WITH_SEVERAL_RESULTS and ctx.meta.get(FORCED):
-        return "the same command resumes the unfinished result, but with --force repeats the finished ones"
     return _RERUN.get(command, "the same command starts over")
 
 

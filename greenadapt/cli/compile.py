@@ -17,7 +17,7 @@ def compile(  # noqa: A001  (the command's name)
     *,
     model: Model,
     config: CompileConfig,
-    options: Annotated[SessionOptions, Pick("force", "dry_run")],
+    options: Annotated[SessionOptions, Pick("workspace")],
     out: OutFolder,
     as_json: o.AsJson = False,
 ) -> None:

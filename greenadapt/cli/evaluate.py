@@ -102,10 +102,10 @@ def _write_predictions(evaluated: "Sequence[Evaluated]", out: Path) -> None:
 def _write_logits(evaluated: "Sequence[Evaluated]", out: Path) -> None:
     """Write the logits of the only file and seed, in the format of finetune --save-logits."""
     from greenadapt.storage.arrays import write_arrays
-    from greenadapt.storage.outputs import replacing
+    from greenadapt.storage.outputs import writing
     from greenadapt.training.evaluation import stacked
 
     [entry] = evaluated
     [evaluation] = entry.evaluations.values()
-    with replacing(out) as part:
+    with writing(out) as part:
         write_arrays(part, stacked(evaluation.logits))

@@ -10,7 +10,7 @@ from greenadapt.cli.options import AsArgument, Pick, examples
 from greenadapt.config import ExpandConfig, SessionOptions
 
 
-@app.command(epilog=examples("expand -c pydocs -m minilm -o adapted", "expand -c pydocs --rows norm --variant norm"))
+@app.command(epilog=examples("expand -c pydocs -m minilm -o adapted", "expand -c pydocs --rows norm -o norm"))
 def expand(
     ctx: typer.Context,
     *,
@@ -18,7 +18,7 @@ def expand(
     model: o.Model = None,
     alignment: o.AlignmentPath = None,
     config: ExpandConfig,
-    options: Annotated[SessionOptions, Pick("workspace", "out", "variant", "force", "dry_run")],
+    options: Annotated[SessionOptions, Pick("workspace", "out")],
     as_json: o.AsJson = False,
 ) -> None:
     """Add an embedding row for each new word.
@@ -31,5 +31,4 @@ def expand(
     if alignment is not None:
         corpus, model = option_checks.own_values(ctx, "corpus", "model")
     session = o.make_session(options)
-    named = option_checks.explicit_fields(ctx, ExpandConfig)
-    print_results([stage.expand(session, corpus, model, config, alignment, named)], as_json)
+    print_results([stage.expand(session, corpus, model, config, alignment)], as_json)

@@ -23,7 +23,6 @@ def export(
     model: o.Model = None,
     vectors: Vectors = None,
     options: Annotated[SessionOptions, Pick("workspace")],
-    variant: o.VariantOfResults = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Write word vectors in a format of word2vec.
@@ -34,9 +33,8 @@ def export(
     from greenadapt.stages import compile as stage
 
     if vectors is not None:
-        option_checks.refuse(ctx, ["variant"], "chooses from the workspace, and --vectors names the vectors")
         corpus, model = option_checks.own_values(ctx, "corpus", "model")
-    facts = stage.export_vectors(o.make_session(options, variant=variant), file, corpus, model, vectors)
+    facts = stage.export_vectors(o.make_session(options), file, corpus, model, vectors)
     if as_json:
         print_json(facts)
     else:

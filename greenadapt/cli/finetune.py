@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from greenadapt.stages.finetune.request import FinetuneRequest
     from greenadapt.stages.session import Session
 
-_SESSION = ("workspace", "force", "dry_run", "max_time", "cluster", "gpus_each")
+_SESSION = ("workspace", "max_time", "cluster", "gpus_each")
 
 
 Dev = Annotated[str | None, basic("--dev", "Labelled file to evaluate on after every epoch.", Panel.DATA)]

@@ -22,9 +22,6 @@ Model = Annotated[
         "[default: words are runs of letters and digits].",
     ),
 ]
-Update = Annotated[
-    bool, basic("--update", "Let --documents be others than before: those that are no longer named are removed.")
-]
 
 
 @app.command(
@@ -40,26 +37,18 @@ def index(
     out: Out,
     model: Model = None,
     config: IndexConfig,
-    update: Update = False,
     read: Annotated[TextOptions, Pick("format", "fields", "sample_by")],
-    options: Annotated[SessionOptions, Pick("force")],
+    options: Annotated[SessionOptions, Pick("workspace")],
     as_json: o.AsJson = False,
 ) -> None:
     """Index the paragraphs of documents for search and qa.
 
-    The same command again brings the index up to date. Work is committed in batches: searches see it meanwhile, and a
-    killed run resumes after the last one.
+    The same command again finds the index; for other documents, name another folder.
     """
-    from greenadapt.cli.output.console import print_json, print_lines
-    from greenadapt.cli.output.printing import counts_in_words
+    from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import index as stage
 
     option_checks.refuse_field(ctx, documents, read.format)
     fields = read.fields or stage.IndexRequest.fields
-    request = stage.IndexRequest(tuple(documents), model, config, read.format, fields, read.sample_by, update)
-    row = stage.index(o.make_session(options, out=out), request)
-    if as_json:
-        print_json(row)
-        return
-    status = f"done in {row['seconds']:.1f} s" if row["status"] == "done" else row["status"]
-    print_lines([f"index: {status}; {counts_in_words(row['counts'])}", f"  {row['folder']}"])
+    request = stage.IndexRequest(tuple(documents), model, config, read.format, fields, read.sample_by)
+    print_results([stage.index(o.make_session(options, out=out), request)], as_json)

@@ -23,7 +23,6 @@ def neighbours(
     alignment: o.AlignmentPath = None,
     top: Top = 5,
     options: Annotated[SessionOptions, Pick("workspace")],
-    variant: o.VariantOfResults = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Show the nearest neighbours of words.
@@ -36,9 +35,8 @@ def neighbours(
     from greenadapt.stages import neighbours as stage
 
     if alignment is not None:
-        option_checks.refuse(ctx, ["variant"], "chooses from the workspace, and --alignment names the map")
         corpus, model = option_checks.own_values(ctx, "corpus", "model")
-    rows = stage.neighbours(o.make_session(options, variant=variant), corpus, model, words, top, alignment)
+    rows = stage.neighbours(o.make_session(options), corpus, model, words, top, alignment)
     if as_json:
         for row in rows:
             nearest = [{"word": word, "cosine": round(cosine, 4)} for word, cosine in row.neighbours]

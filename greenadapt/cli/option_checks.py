@@ -8,11 +8,11 @@ from typing import Any
 
 import typer
 
-from greenadapt.cli.options import FIELDS, command_words, forget
+from greenadapt.cli.options import FIELDS, forget
 from greenadapt.cli.settings import used_settings
 from greenadapt.errors import UsageError
 from greenadapt.fields import option_fields, refuse_without_effect
-from greenadapt.storage.files import expanded, own_folder, require_utf8
+from greenadapt.storage.files import expanded, require_utf8
 
 READ = frozenset({
     "alignment", "base", "compare", "config", "context", "corpus", "corpus_argument", "data", "dev",
@@ -20,11 +20,8 @@ READ = frozenset({
     "reference", "restrict_to", "source", "tasks", "test", "text", "train", "unlabelled", "vectors",
 })  # fmt: skip
 """Parameters of commands that are, or may be, files or folders to read."""
-WRITTEN = frozenset({
-    "file", "logits", "out", "png", "predictions", "svg", "workspace",
-})  # fmt: skip
+WRITTEN = frozenset({"file", "logits", "out", "predictions", "workspace"})
 """Parameters that are files or folders to write."""
-_KEYWORDS = {"memory": "base"}
 
 
 def require_names(ctx: Any) -> None:
@@ -37,23 +34,6 @@ def require_names(ctx: Any) -> None:
                 require_utf8(item)
                 with suppress(ValueError):  # of a null byte
                     require_utf8(os.path.realpath(expanded(item)))
-
-
-def paths_read(ctx: Any) -> dict[str, str]:
-    """The existing files and folders that a command reads, by option."""
-    command = " ".join(command_words(ctx))
-    paths: dict[str, str] = {}
-    for parameter in ctx.command.params:
-        name, value = parameter.name, ctx.params.get(parameter.name)
-        if name not in READ or value is None:
-            continue
-        is_corpus = name == "corpus" or (name == "name" and command.startswith("corpus"))
-        option = parameter.opts[0] if parameter.opts[0].startswith("-") else parameter.opts[0].upper()
-        for item in map(str, value if isinstance(value, list | tuple) else [value]):
-            is_name = item == _KEYWORDS.get(name) or (is_corpus and (own_folder("corpora") / f"{item}.toml").is_file())
-            if item and not is_name and expanded(item).exists():
-                paths[f"{option} {item}" if option in paths else option] = str(Path(item))
-    return paths
 
 
 def explicit_parameters(ctx: typer.Context) -> set[str]:

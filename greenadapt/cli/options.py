@@ -1,9 +1,8 @@
 """The options of commands: generated from configuration classes, shared by commands, and in the help."""
 
-import io
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import MISSING, replace
@@ -23,7 +22,6 @@ from greenadapt.progress import ALARM, limit_time
 from greenadapt.storage.files import short
 
 if TYPE_CHECKING:
-    from greenadapt.stages.plan import DryRunPlan
     from greenadapt.stages.session import Session
 
 
@@ -88,9 +86,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         for name, (kind, is_called, picked) in configs.items():
             make = partial(kind, **_chosen(picked, values))
             arguments[name] = make if is_called else make()
-        is_dry = "dry_run" in fields and values["dry_run"]
-        with steps_printed(values.get("as_json", False)) if is_dry else nullcontext():
-            command(**arguments)
+        command(**arguments)
 
     parameters_ = [*_argument(parameters.get(_OPTION)), *parameters.values()]
     for mark in chain.from_iterable(map(_marks, parameters_)):
@@ -286,9 +282,7 @@ def _with_sentence(text: str, sentence: str) -> str:
 
 _WORDS: ContextVar[Mapping[str, list[str]]] = ContextVar("words")
 """The words of the running command by parameter; those of its name are at ""."""
-PLAN: ContextVar["DryRunPlan | None"] = ContextVar("plan", default=None)
-"""The plan of a dry run."""
-_NOT_RECORDED = {"workspace", "force", "as_json", "quiet", "verbose", "config", "max_time"}
+_NOT_RECORDED = {"workspace", "as_json", "quiet", "verbose", "config", "max_time"}
 
 
 def remember(ctx: Any, values: Mapping[str, Any], order: Iterable[Any]) -> None:
@@ -351,25 +345,6 @@ def _long(options: list[str]) -> str:
     return next((option for option in options if option.startswith("--")), options[0])
 
 
-@contextmanager
-def steps_printed(as_json: bool) -> Iterator[None]:
-    """Run the command in the ``with`` block dry, and print its steps instead of its output."""
-    from greenadapt.stages.plan import DryRun, DryRunPlan
-    from greenadapt.workers import launched_processes
-
-    plan = DryRunPlan()
-    token = PLAN.set(plan)
-    try:
-        with redirect_stdout(io.StringIO()), suppress(DryRun):
-            yield
-    finally:
-        PLAN.reset(token)
-    if launched_processes()[0] == 0:  # only the first process prints
-        from greenadapt.cli.output.printing import print_plan  # imports numpy
-
-        print_plan(plan.steps, as_json)
-
-
 _OPTION, _ARGUMENT = "corpus", "corpus_argument"
 """Names of the parameters of the corpus."""
 
@@ -429,9 +404,6 @@ Trained = Annotated[
 ]
 OnlyCorpus = Annotated[str | None, basic("--corpus -c", "Only results of this corpus, by name or file [default: all].")]
 OnlyModel = Annotated[str | None, basic("--model -m", "Only results for this base model [default: all].")]
-VariantOfResults = Annotated[
-    str | None, option("--variant", "Use the results stored under this name, if any.", Panel.RESULTS)
-]
 TrainFile = Annotated[
     list[str] | None, basic("--train", "Labelled file, or data set of the hub; repeatable.", Panel.DATA)
 ]
@@ -480,4 +452,4 @@ def make_session(options: SessionOptions, **overrides: Any) -> "Session":
         if not ALARM:
             raise UsageError("--max-time needs the signal SIGALRM, which this system does not have", "leave it out")
         limit_time(options.max_time, is_alone=launched_processes()[1] == 1)
-    return Session.of(options, make_progress(), command=command_line(), plan=PLAN.get())
+    return Session.of(options, make_progress(), command=command_line())

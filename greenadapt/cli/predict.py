@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,9 +13,7 @@ from greenadapt.config import EnsembleRule, ReadingOptions, SessionOptions, Task
 from greenadapt.errors import InputError, UsageError, harmless, harmless_json
 
 if TYPE_CHECKING:
-    from greenadapt.cluster import Spread
-    from greenadapt.inference.predictor import EntryPrediction, Predictor
-    from greenadapt.progress import Progress
+    from greenadapt.inference.predictor import EntryPrediction
 
 
 _BREAKS = frozenset("\t\r\n")
@@ -83,8 +81,7 @@ def predict(
     Prints one JSON object per entry, in the order of the input. Each has its line number and the id of its record, if
     any; NER gives entities with character positions and scores. With several tasks, "tasks" has each one's result by
     name. The input is processed as it arrives, and results are printed as they come. A broken line ends the command
-    with exit code 1, after the results before it. With --cluster and --out, the same command resumes after the last
-    finished part.
+    with exit code 1, after the results before it.
     """
     from greenadapt.cli.output.console import make_progress, say_loading
     from greenadapt.storage.outputs import check_file, is_written_through, open_output
@@ -98,7 +95,6 @@ def predict(
     say_loading(model)
 
     from greenadapt.cluster import Spread
-    from greenadapt.corpus.opening import is_read_once
     from greenadapt.inference.predictor import PredictionRequest, Predictor
 
     names = () if task is None else tuple(name.strip() for name in task.split(","))
@@ -107,9 +103,6 @@ def predict(
     spread = Spread.of(options.cluster, options.gpus_each)
     is_seen = out is None or is_written_through(out)
     style = _Style(bio, glue, {name: kind.name for name, kind in predictor.tasks.items()})
-    if spread is not None and out is not None and not (is_read_once(source) or is_seen):
-        _write_parts(out, style, predictor, progress, spread)
-        return
     with open_output(out) as (stream, is_ascii):
         head = style.head
         escape: Callable[[str], str] = str
@@ -121,25 +114,6 @@ def predict(
             head = []
             if is_seen:
                 stream.flush()
-
-
-def _write_parts(out: Path, style: "_Style", predictor: "Predictor", progress: "Progress", spread: "Spread") -> None:
-    """Predict on a cluster, and save each finished part, so that the same command resumes after the last one."""
-    from greenadapt import __version__
-    from greenadapt.errors import counted
-    from greenadapt.storage.files import beside, hash_json, plain
-    from greenadapt.storage.locks import lock
-    from greenadapt.storage.outputs import Shards
-
-    with lock(beside(out, "lock"), out):
-        parts = Shards(out, hash_json([__version__, plain(asdict(style)), predictor.digest()]))
-        if not parts.n:
-            parts.add(["".join(style.head)])
-        elif parts.n > 1:
-            progress.note(f"resuming after {counted(parts.n - 1, 'finished part')} of {out}")
-        blocks = predictor.predict(progress, spread, parts.n - 1)
-        parts.add("".join(style.lines(block, is_ascii=False)) for block in blocks)
-        parts.publish()
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def pretrain(
     run: RunConfig,
     memory: o.Memory = None,
     memory_config: MemoryConfig,
-    options: Annotated[SessionOptions, Pick("workspace", "force", "dry_run", "max_time")],
+    options: Annotated[SessionOptions, Pick("workspace", "max_time")],
     out: OutFolder = None,
     as_json: o.AsJson = False,
 ) -> None:

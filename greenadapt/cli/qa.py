@@ -105,7 +105,7 @@ def qa(
     compare: Compare = None,
     out: OutFolder = None,
     predictions: Predictions = None,
-    options: Annotated[SessionOptions, Pick("force", "dry_run", "cluster", "gpus_each")],
+    options: Annotated[SessionOptions, Pick("cluster", "gpus_each")],
     as_json: o.AsJson = False,
 ) -> None:
     """Answer questions about whole documents.
@@ -122,10 +122,6 @@ def qa(
         source = "--data" if index is None else "an index"
         option_checks.refuse(ctx, ["format", "field", "sample_by"], f"is for documents, not for {source}: leave it out")
         read = TextOptions()
-    if out is None:
-        option_checks.refuse(ctx, ["force"], "replaces a result, but nothing is saved without --out: leave it out")
-        if options.dry_run:
-            raise UsageError("--dry-run says what would be written, and nothing is without --out", "leave it out")
 
     from greenadapt.cli.output.console import make_progress, print_json, say_loading
 

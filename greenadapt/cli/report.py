@@ -15,9 +15,7 @@ Folders = Annotated[
 ]
 OutFile = Annotated[
     Path | None,
-    basic(
-        "--out -o", "The page [default: report-CORPUS-MODEL.html or report-FOLDER.html here]; replaced once complete."
-    ),
+    basic("--out -o", "A new file for the page [default: report-CORPUS-MODEL.html or report-FOLDER.html here]."),
 ]
 
 

@@ -21,7 +21,6 @@ def search(*, folder: Folder, query: Query, top: Top = 10, as_json: o.AsJson = F
 
     index = Index(folder)
     progress = make_progress()
-    index.warn_unfinished(progress)
     passages = index.search(query, top)
     if not passages:
         progress.note("nothing found: no paragraph has a word of the query")

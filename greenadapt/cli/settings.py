@@ -236,19 +236,8 @@ def models(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     return [MINILM, MPNET, *(name for name in folders[:_MAX_FOLDERS] if not name.removeprefix(typed).startswith("."))]
 
 
-@_completer
-def variants(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Names of variants in the workspace, of the typed corpus or of all."""
-    workspace = _workspace(ctx)
-    chosen = ctx.params.get("corpus")
-    for corpus in [chosen] if chosen in workspace.corpora() else workspace.corpora():
-        for model in workspace.models(corpus):
-            yield from (name.split("@")[1] for name in workspace.stages(corpus, model) if "@" in name)
-
-
 _COMPLETERS: dict[str, Completer] = {
     "--corpus": corpora,
-    "--variant": variants,
     **dict.fromkeys(("--model", "--base", "--compare", "--reference", "--memory"), models),
 }
 

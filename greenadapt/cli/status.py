@@ -32,10 +32,10 @@ def status(
     options: Annotated[SessionOptions, Pick("workspace")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Show results, stale ones, and unfinished work.
+    """Show results, unfinished ones, and what clean would remove.
 
-    Also says why a result is stale, and what is being written. Reads manifests only, so that it is fast: an input
-    counts as unchanged unless it is newer than the result.
+    A result is damaged if a file is missing or has another size. What is being made is shown with the process that
+    makes it. Whether a text has changed since, the command that read it tells.
     """
     if folders:
         option_checks.refuse_beside_folders(ctx)

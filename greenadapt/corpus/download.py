@@ -4,7 +4,7 @@ import hashlib
 import re
 import shlex
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,6 @@ from greenadapt.errors import (
 )
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.files import naming
-from greenadapt.storage.ownership import new_folder, note_files, noted_files, write_noted
 
 if TYPE_CHECKING:
     import requests
@@ -360,29 +359,15 @@ def fetch_corpus(recipe: Recipe, folder: Path, progress: Progress | None = None)
     ``ResourceError`` like ``fetch``, and ``InputError`` if a page lists no file.
     """
     progress = progress or Silent()
-    _fetch_files([source for source in recipe.sources if not source.files], folder, progress)
+    fetch([source for source in recipe.sources if not source.files], folder, progress)
     for source in recipe.sources:
         target = local_path(source, folder)
         if not source.files or target.exists():
             continue
         work = target.with_name(f"{target.name}.part")
-        if not work.exists():
-            new_folder(work)
+        work.mkdir(parents=True, exist_ok=True)
         _fetch_listed(source, work, progress)
         work.replace(target)
-
-
-def _fetch_files(sources: Sequence[Source], folder: Path, progress: Progress) -> None:
-    """Download the missing files, and note them in the folder's mark."""
-    files = {path.name: path for source in sources if source.is_remote if (path := local_path(source, folder))}
-    incomplete = {name for name, size in noted_files(folder).items() if size is None}
-    incomplete |= {name for name, path in files.items() if not path.exists()}
-    if incomplete:
-        folder.mkdir(parents=True, exist_ok=True)
-        note_files(folder, dict.fromkeys(incomplete))
-    fetch(sources, folder, progress)
-    if incomplete:
-        note_files(folder, {name: files[name].stat().st_size for name in incomplete & files.keys()})
 
 
 def _fetch_listed(source: Source, work: Path, progress: Progress) -> None:
@@ -397,16 +382,13 @@ def _fetch_listed(source: Source, work: Path, progress: Progress) -> None:
         raise InputError(f"{source.url} lists no file called {source.files}", "correct files or url in the recipe")
     files = [Source(source.url + quote(name), md5_beside=source.md5_beside) for name in names]
     refuse_same_names(files, source.url)
-    _remove_unlisted(work, {local_path(file, work).name for file in files})
-    _fetch_files(files, work, progress)
+    listed = {name for file in files for name in _names_of(local_path(file, work))}
+    for path in work.iterdir():  # an earlier list may have had others
+        if path.name not in listed:
+            path.unlink()
+    fetch(files, work, progress)
 
 
-def _remove_unlisted(work: Path, listed: Collection[str]) -> None:
-    """Remove what was downloaded into ``work`` under other names than the ``listed`` ones."""
-    files = noted_files(work)
-    unlisted = files.keys() - listed
-    for name in unlisted:
-        for path in (work / name, *partial_files(work / name)):
-            path.unlink(missing_ok=True)
-    if unlisted:
-        write_noted(work, {name: size for name, size in files.items() if name not in unlisted})
+def _names_of(file: Path) -> list[str]:
+    """The name of a file, and of its unfinished download."""
+    return [file.name, *(path.name for path in partial_files(file))]

@@ -357,7 +357,7 @@ _FORMATS = tuple(name for name in FORMATS if name not in ("auto", "pmc", "pydocs
 
 
 def keep_input(stream: IO[bytes], root: Path, options: Mapping[str, Any], progress: Progress) -> Recipe:
-    """Copy ``stream`` to ``NAME/.sources/stdin`` in the workspace ``root``, in blocks, and return its recipe.
+    """Copy ``stream`` to ``inputs/NAME`` in the workspace ``root``, in blocks, and return its recipe.
 
     ``NAME`` is ``stdin-`` and eight digits of the SHA-256 of the content, so that the same text is the same corpus and
     no other text replaces it. ``options`` may have ``format``, ``fields`` and ``sample_by``; text that begins with a
@@ -377,7 +377,7 @@ def keep_input(stream: IO[bytes], root: Path, options: Mapping[str, Any], progre
 
 
 def keep_records(lines: Iterable[bytes], root: Path) -> tuple[str, Path] | None:
-    """Write records, as JSON ``lines``, to ``NAME/.sources/NAME.jsonl`` in the workspace ``root``.
+    """Write records, as JSON ``lines``, to ``inputs/NAME.jsonl`` in the workspace ``root``.
 
     Returns ``NAME``, ``records-`` and eight digits of the SHA-256 of the lines, and the file; ``None`` for no records.
     """
@@ -392,8 +392,9 @@ def _blocks(stream: IO[bytes], bar: Bar) -> Iterator[bytes]:
 
 def _keep(blocks: Iterable[bytes], root: Path, kind: str) -> tuple[str, Path] | None:
     """Write ``blocks`` atomically to a file named by their hash; returns the name and the file, ``None`` if empty."""
-    root.mkdir(parents=True, exist_ok=True)
-    part = root / f".{kind}-{uuid4().hex}"  # a file of tempfile would be readable only by its owner
+    folder = root / "inputs"
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f".{kind}-{uuid4().hex}"  # a file of tempfile would be readable only by its owner
     try:
         digest = hashlib.sha256()
         with open(part, "xb") as file:
@@ -404,8 +405,8 @@ def _keep(blocks: Iterable[bytes], root: Path, kind: str) -> tuple[str, Path] | 
             return None
         name = f"{kind}-{digest.hexdigest()[:8]}"
         path = _kept_path(root, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.replace(path)
+        if not path.exists():  # the same text keeps its time
+            part.replace(path)
         return name, path
     finally:
         part.unlink(missing_ok=True)
@@ -418,13 +419,15 @@ def kept_input(root: Path, name: str, options: Mapping[str, Any]) -> Recipe | No
 
 
 def _kept_path(root: Path, name: str) -> Path:
-    return root / name / ".sources" / ("stdin" if name.startswith("stdin-") else f"{name}.jsonl")
+    return root / "inputs" / (name if name.startswith("stdin-") else f"{name}.jsonl")
 
 
 def _recipe(name: str, path: Path, options: Mapping[str, Any]) -> Recipe:
     kind = options.get("format") or ("jsonl" if _begins_like_json(path) else "text")
     fields = tuple(options.get("fields") or Recipe.fields)
-    title, public_argument = ("standard input", "-") if path.name == "stdin" else ("records of a Python program", name)
+    title, public_argument = (
+        ("standard input", "-") if path.name.startswith("stdin-") else ("records of a Python program", name)
+    )
     sample_by = options.get("sample_by") or Recipe.sample_by
     sources = (Source(str(path)),)
     return Recipe(

@@ -3,24 +3,22 @@
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, count, islice, repeat
 from operator import add
 from typing import Any
 
-from greenadapt.checkpoints.provenance import adapted_input
-from greenadapt.checkpoints.source import find_model
 from greenadapt.cluster import Spread
 from greenadapt.config import EnsembleRule, ReadingOptions, TableFormat
-from greenadapt.corpus.opening import STDIN, is_read_once, require_source, source_input
+from greenadapt.corpus.opening import STDIN, is_read_once, require_source
 from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.entries import Entry, EntryFormat, Reader, in_blocks, read_entries, read_glue_entries
 from greenadapt.inference.models import OpenedModel, check_alike, check_reading, ensemble_logits, require_one_process
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json, hash_json, plain
+from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Input, Task
 from greenadapt.tasks.questions import Question
 from greenadapt.workers import ahead, as_they_come
@@ -166,20 +164,16 @@ class Predictor:
         self._reader: Reader = _SharedReader(self.tasks) if len(self.tasks) > 1 else next(iter(self.tasks.values()))
         check_memories(self._folders, request.reading.memory)
 
-    def predict(
-        self, progress: Progress, spread: Spread | None = None, skipped: int = 0
-    ) -> Iterator[list[EntryPrediction]]:
+    def predict(self, progress: Progress, spread: Spread | None = None) -> Iterator[list[EntryPrediction]]:
         """The predictions in the order of the input, as they come, so that memory does not grow with the input.
 
-        With ``spread`` the nodes of a cluster make them, without the first ``skipped`` blocks. Raises ``InputError`` if
-        the input is broken, after the predictions for all before it. Warns of examples that were cut.
+        With ``spread`` the nodes of a cluster make them. Raises ``InputError`` if the input is broken, after the
+        predictions for all before it. Warns of examples that were cut.
         """
         entries = self._entries(progress)
         if self._request.source != STDIN:  # a missing file is reported before the models are loaded
             entries = chain(list(islice(entries, 1)), entries)
-        return (
-            self._predicted(entries, progress) if spread is None else self._spread(spread, entries, skipped, progress)
-        )
+        return self._predicted(entries, progress) if spread is None else self._spread(spread, entries, progress)
 
     def predict_records(self, records: Iterable[str | Json], progress: Progress) -> Iterator[list[EntryPrediction]]:
         """Predictions for texts and records of a program instead of the request's source."""
@@ -206,14 +200,12 @@ class Predictor:
                     bar.advance(len(batch))
         _warn_cut((counts.pop("cut", 0) for counts in self._cut), progress)
 
-    def _spread(
-        self, spread: Spread, entries: Iterator[Entry], skipped: int, progress: Progress
-    ) -> Iterator[list[EntryPrediction]]:
+    def _spread(self, spread: Spread, entries: Iterator[Entry], progress: Progress) -> Iterator[list[EntryPrediction]]:
         """Predictions on the nodes of a cluster."""
         sent = deque[list[Entry]]()
 
         def examples() -> Iterator[list[Any]]:
-            for block in islice(in_blocks(entries), skipped, None):
+            for block in in_blocks(entries):
                 sent.append(block)
                 yield [entry.example for entry in block]
 
@@ -230,11 +222,6 @@ class Predictor:
     def predict_block(self, examples: Sequence[Any]) -> tuple[list[Json], list[int]]:
         """The results for examples that are predicted together, and how many of them each model cut."""
         return list(self._read_block(examples)()), [counts.pop("cut", 0) for counts in self._cut]
-
-    def digest(self) -> str:
-        """A hash of the request and of the content of models and file, which decide the predictions."""
-        models = [adapted_input(find_model(model))["sha256"] for model in self._request.models]
-        return hash_json([plain(asdict(self._request)), models, source_input(self._request.source)["sha256"]])
 
     @cached_property
     def members(self) -> list[OpenedModel]:

@@ -23,8 +23,7 @@ from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import Array, Int64Array
 from greenadapt.storage.files import Json, hash_file, hash_json
-from greenadapt.storage.jobs import Job, Outcome, Place, plan_job, run_job
-from greenadapt.storage.locks import lock
+from greenadapt.storage.results import Job, Outcome, run
 from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.base import Features
 from greenadapt.workers import usable_cores
@@ -179,10 +178,9 @@ class GraphSource:
 
 
 def open_graph(source: GraphSource, quantize: Quantize) -> GraphRunner:
-    """The graph of a compiled model, or else the exported graph, which the workspace keeps.
+    """The graph of a compiled model, or else the exported graph, which HOME keeps.
 
-    If the workspace cannot be written, or another process writes it, the exported graph is temporary. Raises
-    ``InputError`` if a graph is broken.
+    If HOME cannot be written, the exported graph is temporary. Raises ``InputError`` if a graph is broken.
     """
     folder = source.folder
     compiled = Compiled.read(folder)
@@ -206,23 +204,13 @@ def open_graph(source: GraphSource, quantize: Quantize) -> GraphRunner:
         return _runner(kept / GRAPH_FILE, compiled, table, checkpoint)
 
     try:
-        kept = _kept(Job("graph", source.config(quantize), {}, build))
+        job = Job("graph", source.config(quantize), {}, build)
+        kept = run(Workspace.find().place(job), job, Silent()).folder
     except (ConflictError, OSError):
         with TemporaryDirectory(prefix="greenadapt-") as name:
             build(Path(name))
             return opened(Path(name))
     return opened(kept)
-
-
-def _kept(job: Job) -> Path:
-    """The folder of an exported graph in the workspace; a missing or damaged graph is exported."""
-    graphs = Workspace.find().graphs()
-    place = Place(graphs / hash_json(job.config)[:16])
-    planned = plan_job(place, job, force=False)
-    if planned.current is not None and not planned.why:
-        return planned.current.folder
-    with lock(graphs / ".lock"):
-        return run_job(place, job, force=False, progress=Silent()).folder
 
 
 def _runner(file: Path, compiled: Compiled, table: RowTable, checkpoint: Checkpoint) -> GraphRunner:

@@ -134,7 +134,7 @@ def serve(request: ServeRequest, progress: Progress) -> None:
     for model in models:
         check_reading([model.folder], request.reading)
     if request.index is not None:
-        Index(request.index).warn_unfinished(progress)
+        Index(request.index)
         if not any(model.folder.task.name == "qa" for model in models):
             raise UsageError("--index is for questions, and no --model answers them", "give one that does")
     with _listen(config) as listening:

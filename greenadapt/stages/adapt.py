@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 from greenadapt.checkpoints.provenance import check_model
 from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
-from greenadapt.stages.align import check_align, run_align, trained_vectors
+from greenadapt.stages.align import run_align, trained_vectors
 from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
 from greenadapt.stages.expand import check_expand, run_expand
 from greenadapt.stages.session import OpenedBase, Session
-from greenadapt.stages.w2v import check_w2v, run_w2v
+from greenadapt.stages.w2v import resolve_w2v, run_w2v
 from greenadapt.storage.results import Result
 from greenadapt.vectors.cbow import require_engine
 
@@ -23,9 +23,7 @@ class AdaptRequest:
     expand: ExpandConfig
     text: TextOptions
     named: Collection[str] | None = None
-    """The fields of ``w2v`` that the user named (``None``: all); existing vectors may differ in other fields."""
-    named_rows: Collection[str] | None = None
-    """The same of ``expand`` and the existing model."""
+    """The fields of ``w2v`` that the user named; ``None``: all."""
 
 
 def adapt(session: Session, corpus: str | None, model: str | None, request: AdaptRequest) -> list[Result]:
@@ -34,16 +32,14 @@ def adapt(session: Session, corpus: str | None, model: str | None, request: Adap
     recipe = choose_corpus(session, corpus, request.text)
     chosen = choose_model(session, recipe.name, model)
     inner = replace(session, out=None)
-    with session.locked(recipe.name, chosen.name):
-        dim = check_model(chosen, whole=True).dim
-        opened = OpenedBase(chosen)
-        opened.checkpoint.first_new_id(opened.vocabulary.size)  # refuses ids without rows, before hours of work
-        training = check_w2v(inner, recipe.name, chosen, dim, request.w2v, request.named)
-        check_align(inner, recipe.name, chosen, request.align)
-        expansion = check_expand(session, recipe.name, chosen, request.expand, request.named_rows)
-        prepared = run_prepare(inner, recipe, chosen, request.text)
-        trained = run_w2v(inner, chosen, prepared, training)
-        vectors = trained_vectors(trained)
-        base = OpenedBase(chosen) if prepared.fresh or trained.fresh else opened  # files can change within hours
-        aligned = run_align(inner, recipe.name, base, vectors, request.align, is_judged=False)
-        return [prepared, trained, aligned, run_expand(session, recipe.name, base, aligned, vectors, expansion)]
+    dim = check_model(chosen, whole=True).dim
+    base = OpenedBase(chosen)
+    base.checkpoint.first_new_id(base.vocabulary.size)  # refuses ids without rows, before hours of work
+    training = resolve_w2v(session, dim, request.w2v, request.named)
+    check_expand(session, request.expand)
+    prepared = run_prepare(inner, recipe, chosen, request.text)
+    trained = run_w2v(inner, chosen, prepared, training)
+    vectors = trained_vectors(trained)
+    base = OpenedBase(chosen) if prepared.fresh or trained.fresh else base  # files can change within hours
+    aligned = run_align(inner, recipe.name, base, vectors, request.align, is_judged=False)
+    return [prepared, trained, aligned, run_expand(session, base, aligned, vectors, request.expand)]

@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from greenadapt.checkpoints.provenance import check_model, model_facts
-from greenadapt.checkpoints.source import PretrainedModel, find_model
+from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AlignConfig
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.report.tables import rows_warning
 from greenadapt.stages.session import ALIGN, W2V, OpenedBase, Session, model_of, require_made_for
 from greenadapt.storage.files import Json, hash_file, path_name, short, write_json
-from greenadapt.storage.jobs import Job, Outcome
-from greenadapt.storage.results import Result, found_at, open_result, verified
+from greenadapt.storage.results import Job, Outcome, Result, found_at, open_result, verified
 from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import check_casing, check_finite, overlap
 from greenadapt.vectors.quality import KnownWords, fit_and_measure
@@ -55,9 +54,9 @@ def align(
         source = _open_vectors(session, vectors, corpus)
     name = source.facts["corpus"]
     check_model(chosen)
-    check_align(session, name, chosen, config)
-    with session.locked(None if session.out else name, chosen.name):
-        return run_align(session, name, OpenedBase(chosen), source, config)
+    WordSplitter.load(chosen.folder)  # raises the errors of the tokenizer before any work
+    session.check_out(ALIGN, asdict(config))
+    return run_align(session, name, OpenedBase(chosen), source, config)
 
 
 def find_alignment(session: Session, corpus: str | None, model: str | None, alignment: Path | None) -> Result:
@@ -92,12 +91,6 @@ def _open_vectors(session: Session, path: Path, corpus: str | None) -> VectorSou
     return VectorSource(entry, facts, lambda: read_vectors(path, session.progress), imported=True)
 
 
-def check_align(session: Session, corpus: str, model: PretrainedModel, config: AlignConfig) -> None:
-    """Raise the errors of the stage about the tokenizer or an existing result, before any work."""
-    WordSplitter.load(model.folder)
-    session.check(session.place(corpus, model.name, ALIGN), ALIGN, asdict(config))
-
-
 def run_align(
     session: Session,
     corpus: str,
@@ -107,12 +100,10 @@ def run_align(
     *,
     is_judged: bool = True,
 ) -> Result:
-    """The stage itself; the caller holds the lock.
+    """The stage itself.
 
     ``is_judged``: warn of a map that explains nothing; ``False`` if ``expand`` follows, which judges the rows.
     """
-    place = session.place(corpus, base.model.name, ALIGN)
-    current = place.current()
 
     def build(work: Path) -> Outcome:
         vectors, embedding, vocabulary = source.vectors, base.checkpoint.embedding(), base.vocabulary
@@ -129,8 +120,8 @@ def run_align(
         for message in filter(None, (*alignment.warnings, diagnostics.note)):
             session.progress.warn(message)
         heldout = asdict(diagnostics)
-        if is_judged and config.method != "random":
-            session.warn_or_note(_warning, {"heldout": heldout}, current)
+        if is_judged and config.method != "random" and (warning := rows_warning(heldout["figures"])):
+            session.progress.warn(warning)
         alignment.save(work)
         if source.imported:
             vectors.save(work)
@@ -142,16 +133,12 @@ def run_align(
             "target_dim": alignment.target_dim,
             "rank": alignment.rank,
         }
-        facts = {**source.facts, "model": model_facts(base.model), "heldout": heldout}
-        return Outcome(counts, facts)
+        return Outcome(counts, {**named, "heldout": heldout})
 
+    named = {**source.facts, "model": model_facts(base.model)}
     inputs = {"vectors": source.entry, "model": base.entry}
-    return session.run(place, Job(ALIGN, asdict(config), inputs, build))
-
-
-def _warning(facts: Json) -> str:
-    """A warning if the map explains nothing."""
-    return rows_warning(facts["heldout"]["figures"])
+    job = Job(ALIGN, asdict(config), inputs, build, defaults=asdict(AlignConfig()), named=named)
+    return session.run(job, corpus, base.model.name)
 
 
 def fitted_vectors(aligned: Result) -> VectorSource:
@@ -164,7 +151,8 @@ def fitted_vectors(aligned: Result) -> VectorSource:
         result = open_result(found_at(entry, aligned.path), W2V)
         if result.manifest.digest != entry["sha256"]:
             raise MissingError(
-                f"{entry['path']} changed since {aligned.path} was fitted on it", "run greenadapt align again"
+                f"{entry['path']} holds other vectors than those that {aligned.path} was fitted on",
+                "run greenadapt align again",
             )
         return WordVectors.load(verified(result).folder)
 

@@ -18,9 +18,8 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.session import COMPILE, W2V, Session, require_made_for
 from greenadapt.storage.arrays import Streamed, write_arrays
 from greenadapt.storage.files import Json, write_json
-from greenadapt.storage.jobs import Job, Outcome
 from greenadapt.storage.outputs import check_file
-from greenadapt.storage.results import Result, open_result, verified
+from greenadapt.storage.results import Job, Outcome, Result, open_result, verified
 from greenadapt.tokenization.export import copy_tokenizers
 from greenadapt.vectors.word_vectors import WordVectors, read_vectors, write_vectors
 
@@ -39,12 +38,17 @@ def compile_model(session: Session, model: str, config: CompileConfig) -> Result
     require_torch("compiling")
     require_onnx("compiling", to_compile=True)
     source = find_model(model)
-    place = session.place("", source.name, COMPILE)
-    session.check(place, COMPILE, asdict(config))
+    session.check_out(COMPILE, _settings(config))
     task = _task(source, config)
-    job = Job(COMPILE, asdict(config), {"model": adapted_input(source)}, partial(_write, source, task, config))
-    with session.locked(None, source.name):
-        return session.run(place, job)
+    build = partial(_write, source, task, config)
+    return session.run(Job(COMPILE, _settings(config), {"model": adapted_input(source)}, build))
+
+
+def _settings(config: CompileConfig) -> Json:
+    """The settings, and the version of ONNX Runtime that the graph was made for."""
+    import onnxruntime
+
+    return {**asdict(config), "onnxruntime": onnxruntime.__version__}
 
 
 def _task(source: PretrainedModel, config: CompileConfig) -> TaskFolder:
@@ -89,10 +93,9 @@ def export_vectors(
         raise UsageError(f"{file} has an unknown suffix", "use .bin, .vec or .txt, optionally with .gz")
     if vectors is not None and not vectors.is_dir() and not (corpus is None and model is None):
         raise UsageError("--corpus and --model choose from the workspace, and --vectors is a file", "leave them out")
-    check_file(file, {} if vectors is None else {"vectors": vectors})
+    check_file(file)
     if vectors is None:
         result = session.find_only(corpus, model, W2V)
-        check_file(file, {"w2v": result.path})
         loaded = WordVectors.load(verified(result).folder)
     elif vectors.is_dir():
         result = open_result(vectors, W2V)

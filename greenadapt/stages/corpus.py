@@ -17,13 +17,11 @@ from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local
 from greenadapt.corpus.recipes import Recipe, Source, find_recipe, kept_input, list_recipes
 from greenadapt.corpus.text import MAX_DOCUMENT_BYTES
 from greenadapt.errors import GreenadaptError, MissingError, UsageError, byte_size, counted
-from greenadapt.stages.plan import WOULD_RUN, PlannedStep
 from greenadapt.stages.session import CORPUS, Session, model_of
-from greenadapt.storage.files import Json, hash_json, plain
-from greenadapt.storage.jobs import Job, Outcome, Place
+from greenadapt.storage.files import Json, hash_json
 from greenadapt.storage.locks import lock
 from greenadapt.storage.outputs import COMPRESSIONS
-from greenadapt.storage.results import Result
+from greenadapt.storage.results import Job, Outcome, Result
 from greenadapt.tokenization.files import tokenizer_hash
 
 BYTES_PER_SECOND = 10_000_000
@@ -118,8 +116,7 @@ def prepare(session: Session, corpus: str | None, model: str | None, text: TextO
         open_corpus(recipe, session.workspace.downloads(recipe.name)).check()
         return recipe.argument
     chosen = choose_model(session, recipe.name, model)
-    with session.locked(recipe.name, chosen.name):
-        return run_prepare(session, recipe, chosen, text, session.place(recipe.name, chosen.name, CORPUS))
+    return run_prepare(session, recipe, chosen, text)
 
 
 def choose_corpus(session: Session, corpus: str | None, text: TextOptions) -> Recipe:
@@ -182,25 +179,9 @@ def choose_model(session: Session, corpus: str, model: str | None) -> Pretrained
     return find_model(model)
 
 
-def _shared_place(session: Session, corpus: str, model: str, text: TextOptions) -> Place:
-    """Where a later stage finds its corpus: a variant shares the plain one, unless it reads the text in another way."""
-    common = session.workspace.place(corpus, model, CORPUS)
-    variant = session.workspace.place(corpus, model, CORPUS, session.variant)
-    current, options = common.current(), plain({**text.of_config(), **text.of_recipe()})
-    is_shared = current is None or all(current.manifest.config[name] == value for name, value in options.items())
-    return common if is_shared and variant.current() is None else variant
-
-
-def run_prepare(
-    session: Session, recipe: Recipe, model: PretrainedModel, text: TextOptions, place: Place | None = None
-) -> Result:
-    """The stage itself; the caller holds the lock.
-
-    ``place`` is the folder of the result, by default the one that later stages share.
-    """
-    place = place or _shared_place(session, recipe.name, model.name, text)
-    session.expect(place, CORPUS)
-    current = place.current()
+def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: TextOptions) -> Result:
+    """The stage itself."""
+    current = _newest(session, recipe.name, model.name)
     recipe, config, arguments = _with_options(recipe, text, current)
     _require_fetched(session, recipe)
     reading = open_corpus(
@@ -213,7 +194,7 @@ def run_prepare(
     )
     sources = reading.fingerprint()
     inputs: dict[str, Json] = {
-        "text": {"sha256": hash_json(sources), "sources": sources},
+        "text": {"sha256": hash_json(list(sources.values())), "sources": sources},
         "tokenizer": {"sha256": tokenizer_hash(model.folder), "source": model.source},
     }
     address = session.cluster if recipe.format != "pydocs" else None  # the nodes have packages of their own
@@ -236,14 +217,28 @@ def run_prepare(
             )
         reading.require_unchanged()
         _report_counts(session, reading, counts)
-        facts = _facts(recipe, model) | {"read": reading.counts, "said": arguments}
-        if current is not None and text == TextOptions() and "command" in current.manifest.facts:
-            facts["command"] = current.manifest.facts["command"]  # with the options of the text
-        return Outcome(counts, facts)
+        return Outcome(counts, {**named, "said": arguments, "read": reading.counts})
 
+    named = _facts(recipe, model)
     checkpoints, scratch = ((), ()) if address is None else (FINISHED_PARTS, PARTS)
-    settings = _settings(recipe, config)
-    return session.run(place, Job(CORPUS, settings, inputs, build, checkpoints=checkpoints, scratch=scratch))
+    job = Job(
+        CORPUS,
+        _settings(recipe, config),
+        inputs,
+        build,
+        defaults=asdict(CorpusConfig()),
+        named=named,
+        checkpoints=checkpoints,
+        scratch=scratch,
+    )
+    return session.run(job, recipe.name, model.name)
+
+
+def _newest(session: Session, corpus: str, model: str) -> Result | None:
+    """The text of a corpus as it was last prepared for a model, whose options need not be repeated."""
+    return next(
+        (result for result in session.workspace.results(corpus, model) if result.manifest.stage == CORPUS), None
+    )
 
 
 def _with_options(
@@ -290,8 +285,6 @@ def _require_fetched(session: Session, recipe: Recipe) -> None:
             "add --download, or run greenadapt corpus prepare "
             f"{shlex.quote(recipe.argument or recipe.name)} --download",
         )
-    if session.plan is not None:
-        session.plan.stop(PlannedStep("download", WOULD_RUN, str(folder), "not downloaded yet"))
     with lock(folder / ".lock"):  # the other lock is per corpus and model, and models share downloads
         fetch_corpus(recipe, folder, session.progress)
 

@@ -1,6 +1,5 @@
 """The expand stage: a map, vectors and a model in, an adapted model folder out."""
 
-from collections.abc import Collection
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -8,20 +7,27 @@ from pathlib import Path
 from greenadapt import __version__
 from greenadapt.checkpoints.layout import FACTS_FILE
 from greenadapt.checkpoints.provenance import check_model, copy_task, note_code, reads_sentences, task_input
-from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files, write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig
 from greenadapt.corpus.prepared import VOCABULARY_FILE, read_vocabulary
 from greenadapt.cost import total
-from greenadapt.errors import ConflictError, MissingError
+from greenadapt.errors import MissingError
 from greenadapt.progress import Progress
 from greenadapt.report.cards import AdaptedCard
 from greenadapt.report.tables import MAP, rows_warning
 from greenadapt.stages.align import VectorSource, find_alignment, fitted_vectors
-from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, card_origin, model_of, unnamed
+from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, card_origin, model_of
 from greenadapt.storage.files import Json, expanded, hash_file, short, write_json
-from greenadapt.storage.jobs import Job, Outcome
-from greenadapt.storage.results import Result, found_at, open_result, read_manifest, result_behind, verified
+from greenadapt.storage.results import (
+    Job,
+    Outcome,
+    Result,
+    found_at,
+    input_result,
+    open_result,
+    read_manifest,
+    verified,
+)
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.export import ExportReport, export_tokenizers
@@ -34,23 +40,14 @@ N_COUNTED = 200_000
 
 
 def expand(
-    session: Session,
-    corpus: str | None,
-    model: str | None,
-    config: ExpandConfig,
-    alignment: Path | None = None,
-    named: Collection[str] | None = None,
+    session: Session, corpus: str | None, model: str | None, config: ExpandConfig, alignment: Path | None = None
 ) -> Result:
-    """Add rows for new words to the model, and write a folder that transformers loads; for ``named`` see
-    ``check_expand``.
-    """
+    """Add rows for new words to the model, and write a folder that transformers loads."""
     aligned = find_alignment(session, corpus, model, alignment)
     chosen = model_of(aligned, model)
-    name = aligned.manifest.facts["corpus"]
-    config = check_expand(session, name, chosen, config, named)
+    check_expand(session, config)
     check_model(chosen, whole=True)
-    with session.locked(None if session.out else name, chosen.name):
-        return run_expand(session, name, OpenedBase(chosen), aligned, fitted_vectors(aligned), config)
+    return run_expand(session, OpenedBase(chosen), aligned, fitted_vectors(aligned), config)
 
 
 def alignment_of(folder: Path) -> Result:
@@ -66,39 +63,24 @@ def alignment_of(folder: Path) -> Result:
         raise MissingError(f"the map of {folder} is no longer in {entry['path']}", "adapt the model again")
     aligned = open_result(path, ALIGN)
     if aligned.manifest.digest != entry["sha256"]:
-        raise MissingError(f"{path} was made again since {folder} was", "adapt the model again")
+        raise MissingError(f"{path} is another map than the one that {folder} was made with", "adapt the model again")
     return aligned
 
 
-def check_expand(
-    session: Session, corpus: str, model: PretrainedModel, config: ExpandConfig, named: Collection[str] | None = None
-) -> ExpandConfig:
-    """Raise the errors of the stage about its files or an existing result, before any work.
-
-    Fields of ``config`` that are not ``named`` take the values of the existing result; ``None`` means that all are.
-    """
+def check_expand(session: Session, config: ExpandConfig) -> None:
+    """Raise the errors of the stage about its files, before any work."""
     for path in config.restrict_to:
         if not Path(path).is_file():
             raise MissingError(f"no file {path}", "give --restrict-to a text file")
-    place = session.place(corpus, model.name, EXPAND)
-    config = session.kept_settings(place, EXPAND, config, unnamed(config, named))
-    session.check(place, EXPAND, asdict(config))
-    current = place.current()
-    if current is not None and not session.force and current.manifest.facts.get("corpus") != corpus:
-        raise ConflictError(
-            f"{place.path} was made from another corpus ({current.manifest.facts.get('corpus')} → {corpus})",
-            "keep both with another --out, or replace it with --force",
-        )
-    return config
+    session.check_out(EXPAND, asdict(config))
 
 
 def run_expand(
-    session: Session, corpus: str, base: OpenedBase, aligned: Result, source: VectorSource, config: ExpandConfig
+    session: Session, base: OpenedBase, aligned: Result, source: VectorSource, config: ExpandConfig
 ) -> Result:
-    """The stage itself; the caller holds the lock."""
+    """The stage itself."""
     model = base.model
-    place = session.place(corpus, model.name, EXPAND)
-    current = place.current()
+    named = {name: aligned.manifest.facts[name] for name in ("corpus", "title", "licence", "model")}
 
     def build(work: Path) -> Outcome:
         base.require_unchanged(aligned)
@@ -118,19 +100,28 @@ def run_expand(
             "hidden_occurrences": expansion.hidden_occurrences,
             "changed_entries": len(report.changed_entries),
         }
-        facts = {name: aligned.manifest.facts[name] for name in ("corpus", "title", "licence", "model")}
+        facts = dict(named)
         figures: Json = {name: asdict(heldout) for name, heldout in expansion.heldout_figures.items()}
         if recipe.name == MAP and (map_figures := aligned.manifest.facts["heldout"]["figures"]):
             figures = {MAP: map_figures}
         facts["rows"] = {"recipe": recipe.name, "heldout": figures}
         facts["pieces_per_word"] = _pieces_per_word(aligned, work)
-        if fitting.method != "random" or not recipe.needs_map:
-            session.warn_or_note(_warning, facts, current)
+        is_judged = fitting.method != "random" or not recipe.needs_map
+        if is_judged and (warning := rows_warning(figures.get(recipe.name), recipe.name)):
+            session.progress.warn(warning)
         write_json(work / FACTS_FILE, {"greenadapt": __version__, **facts, "config": asdict(config), **counts})
         return Outcome(counts, facts)
 
-    card = partial(_card, session, aligned, config)
-    return session.run(place, Job(EXPAND, asdict(config), _inputs(base, aligned, config), build, card=card))
+    job = Job(
+        EXPAND,
+        asdict(config),
+        _inputs(base, aligned, config),
+        build,
+        defaults=asdict(ExpandConfig()),
+        named=named,
+        card=partial(_card, session, aligned, config),
+    )
+    return session.run(job, named["corpus"], model.name)
 
 
 def _inputs(base: OpenedBase, aligned: Result, config: ExpandConfig) -> dict[str, Json]:
@@ -156,12 +147,6 @@ def _warn_about_recipe(expansion: Expansion, progress: Progress) -> None:
         )
 
 
-def _warning(facts: Json) -> str:
-    """A warning if rows predict nothing."""
-    rows: Json = facts["rows"]
-    return rows_warning(rows["heldout"].get(rows["recipe"]), rows["recipe"])
-
-
 def write_adapted(expansion: Expansion, work: Path) -> ExportReport:
     """Write weights, configuration, both tokenizers and the table of added words into ``work``."""
     checkpoint, vocabulary, config = expansion.checkpoint, expansion.vocabulary, expansion.config
@@ -182,7 +167,7 @@ def _folders_behind(aligned: Result) -> list[Path]:
     folders = [aligned.path]
     for name in ("vectors", "corpus"):
         entry = read_manifest(folders[0]).inputs.get(name)  # imported vectors have no corpus
-        folder = None if entry is None else result_behind(entry, folders[0])
+        folder = None if entry is None else input_result(entry, folders[0])
         if folder is None:
             break
         folders.insert(0, folder)

@@ -14,7 +14,7 @@ from greenadapt.checkpoints.source import model_name
 from greenadapt.cost import KG_PER_LB, PAPER_ROWS
 from greenadapt.errors import MissingError, byte_size, is_installed
 from greenadapt.stages.session import Session
-from greenadapt.stages.status import with_sources
+from greenadapt.stages.status import with_ancestors
 from greenadapt.storage.files import Json
 from greenadapt.storage.workspace import Workspace
 from greenadapt.workers import usable_cores
@@ -137,18 +137,17 @@ def stage_costs(session: Session, corpus: str | None, model: str | None) -> list
             f"no results for {names} in {workspace.root}", f"there are results for: {', '.join(corpora) or 'nothing'}"
         )
     order = {"corpus": 0, "w2v": 1, "align": 2, "expand": 3, "identifiers": 4, "finetune": 5}
-    return sorted(rows, key=lambda row: (row["corpus"], row["model"], order.get(row["stage"].split("@")[0], 9)))
+    return sorted(rows, key=lambda row: (row["corpus"], row["model"], order.get(row["stage"], 9)))
 
 
 def result_costs(session: Session, folders: Sequence[Path]) -> list[Json]:
     """One row per result, after the results it was made from: ``folder``, ``stage`` and the fields of ``cost.Cost``.
 
-    Warns of inputs that were made again since, whose cost is unknown. Raises ``MissingError`` for a folder without a
-    result.
+    Raises ``MissingError`` for a folder without a result.
     """
     return [
         {"folder": str(result.path), "stage": result.manifest.stage, **result.manifest.cost}
-        for result in with_sources(folders, session.progress)
+        for result in with_ancestors(folders)
     ]
 
 

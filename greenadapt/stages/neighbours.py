@@ -76,7 +76,7 @@ def _adapted(session: Session, aligned: Result) -> Result | None:
     """The model in the workspace whose rows were made with ``aligned``; notes if there is none."""
     facts = aligned.manifest.facts
     with suppress(MissingError):
-        adapted = session.find(facts["corpus"], facts["model"]["name"], EXPAND)
+        adapted = session.workspace.find_result(facts["corpus"], facts["model"]["name"], EXPAND)
         if adapted.manifest.inputs["alignment"]["sha256"] == aligned.manifest.digest:
             return verified(adapted)
     session.progress.note(

@@ -32,8 +32,7 @@ from greenadapt.progress import Progress
 from greenadapt.stages.finetune.train import Build, run_together, start_machine
 from greenadapt.stages.session import PRETRAIN, Session, card_origin, data_name
 from greenadapt.storage.files import Json, hash_json, read_own_object, write_json
-from greenadapt.storage.jobs import Job, Outcome, Place
-from greenadapt.storage.results import Result
+from greenadapt.storage.results import Job, Outcome, Result
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.export import copy_tokenizers
@@ -130,9 +129,8 @@ class _Start:
             recipe, sources = reading.recipe, reading.fingerprint()
             is_path = text != recipe.name and "://" not in text
             inputs[name] = {
-                "sha256": hash_json([recipe.fields, sources]),
+                "sha256": hash_json([recipe.fields, list(sources.values())]),
                 "sources": sources,
-                "content": hash_json([recipe.fields, list(sources.values())]),
                 **({"path": str(Path(text).absolute())} if is_path else {"source": text}),
             }
         return inputs
@@ -143,11 +141,12 @@ def pretrain(session: Session, request: PretrainRequest) -> Result:
     require_torch("pre-training")
     start = _Start.of(session, request)
     request = start.named(request)
-    name = f"pretrain-{start.model.name}-{data_name(request.texts)}"
-    session = replace(session, out=session.out or Path("runs") / name)
-    place = session.place("", start.model.name, PRETRAIN)
-    session.check(place, PRETRAIN, _config(request, start))
-    return run_together(_Pretraining(session, place, request, start))
+    run = _Pretraining(session, request, start)
+    if session.out is None:
+        name = f"pretrain-{start.model.name}-{data_name(request.texts)}-{run.job(lambda _: Outcome({})).key[:8]}"
+        run = replace(run, session=replace(session, out=Path("runs") / name))
+    run.session.check_out(PRETRAIN, _config(request, start))
+    return run_together(run)
 
 
 def _config(request: PretrainRequest, start: _Start) -> Json:
@@ -162,7 +161,6 @@ def _config(request: PretrainRequest, start: _Start) -> Json:
 @dataclass(frozen=True)
 class _Pretraining:
     session: Session
-    place: Place
     request: PretrainRequest
     start: _Start
 
@@ -199,7 +197,7 @@ class _Pretraining:
             checkpoints=(".head/*", ".state/*"),
             scratch=(".*",),
             card=card,
-            replaced_only_by_force=True,
+            named={"model": model_facts(start.model)},
         )
 
     def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
@@ -249,7 +247,7 @@ class _LossFile:
 
 def read_losses(folder: Path) -> Json:
     """``scores.json`` of the pre-trained model in ``folder``."""
-    return read_own_object(folder / SCORES, _LossFile, "pre-trained model", "make it again with --force")
+    return read_own_object(folder / SCORES, _LossFile, "pre-trained model", "make it again")
 
 
 def _report_opened(run: "PretrainRun", start: _Start, config: PretrainConfig, progress: Progress) -> None:

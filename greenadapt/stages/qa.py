@@ -13,8 +13,7 @@ from greenadapt.errors import UsageError
 from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.stages.session import QA, Session
 from greenadapt.storage.files import Json, read_own_lines, write_json
-from greenadapt.storage.jobs import Job, Outcome
-from greenadapt.storage.results import Result, refuse_overlap
+from greenadapt.storage.results import Job, Outcome, Result
 
 ANSWERS = "answers.jsonl"
 """One row per question."""
@@ -27,8 +26,6 @@ def answer(session: Session, request: QaRequest) -> Result:
     """
     if pipes := [*filter(is_read_once, request.sources.paths())]:
         raise UsageError(f"--out keeps what can be made again, and {input_name(pipes[0])} is read once", "name a file")
-    if session.out is not None:
-        refuse_overlap(session.out, {path: path for path in request.sources.paths()})
     config: Json = {**asdict(request.config), **asdict(request.reading)}
     del config["memory"]  # the path of the general model; the model identifies it
     del config["max_tokens"]
@@ -44,7 +41,7 @@ def answer(session: Session, request: QaRequest) -> Result:
     config |= {"format": sources.format, "fields": list(sources.fields), "task": request.task}
     if sources.documents:
         config["sample_by"] = sources.sampled_by or "line"
-    session.check(session.place("", request.model, QA), QA, config)
+    session.check_out(QA, config)
     spread = Spread.of(session.cluster, session.gpus_each)
     answerer = Answerer(request, session.progress, spread)
     model = answerer.model
@@ -57,8 +54,7 @@ def answer(session: Session, request: QaRequest) -> Result:
         counts = {"questions": len(answerer.inquiry.questions), "contexts": answerer.inquiry.n_contexts}
         return Outcome(counts, {"model": model_facts(model)})
 
-    with session.locked(None, model.name):
-        return session.run(session.place("", model.name, QA), Job(QA, config, answerer.inputs(), build))
+    return session.run(Job(QA, config, answerer.inputs(), build))
 
 
 def read_answers(result: Result) -> Iterator[Json]:

@@ -34,11 +34,12 @@ from greenadapt.stages.finetune.compare import statistics_of
 from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.machine import paper_costs
 from greenadapt.stages.session import ALIGN, CORPUS, EXPAND, FINETUNE, PRETRAIN, W2V, Session
-from greenadapt.stages.status import with_sources
+from greenadapt.stages.status import with_ancestors
 from greenadapt.storage.arrays import Array, FloatArray
 from greenadapt.storage.files import Json
 from greenadapt.storage.outputs import check_file, open_file
-from greenadapt.storage.results import MANIFEST, Result, found_at, read_manifest, result_behind
+from greenadapt.storage.results import MANIFEST, Result, found_at, input_result, read_manifest
+from greenadapt.storage.workspace import is_key_of
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.metrics import contexts_of, interval, paired, resampled
 from greenadapt.tokenization.added_words import WORDS_FILE
@@ -99,7 +100,7 @@ class Adapted:
             return aligned / VOCABULARY
         if not (aligned / MANIFEST).is_file():
             return None
-        trained = result_behind(read_manifest(aligned).inputs["vectors"], aligned)
+        trained = input_result(read_manifest(aligned).inputs["vectors"], aligned)
         return trained / VOCABULARY if trained is not None and read_manifest(trained).stage == W2V else None
 
     @cached_property
@@ -211,10 +212,10 @@ def report(
     there are no results, or vl-convert is not installed.
     """
     require("report", "vl_convert", by="report")
-    results = with_sources(folders, session.progress) if folders else _in_workspace(session, *chosen)
+    results = with_ancestors(folders) if folders else _in_workspace(session, *chosen)
     target = out or Path(f"report-{_file_name(results)}.html")
     names = _names(results)
-    check_file(target, {name: folder for folder, name in names.items()})
+    check_file(target)
     sections = _make_sections(results, names)
     text = html(f"Report on {names[results[-1].folder]}", sections, __version__)
     with open_file(target, "w") as file:
@@ -244,7 +245,7 @@ def _names(results: Sequence[Result]) -> dict[Path, str]:
     names: dict[Path, str] = {}
     for result in results:
         stage, folder_name = result.manifest.stage, result.path.name
-        name = folder_name if folder_name.split("@")[0] == stage else f"{stage} {folder_name}"
+        name = stage if is_key_of(folder_name, stage) else f"{stage} {folder_name}"
         is_taken = name in names.values()
         names[result.folder] = f"{name} ({result.path.parent.name})" if is_taken else name
     return names

@@ -3,12 +3,11 @@
 import io
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO
 
 from tokenizers import Tokenizer
 
@@ -20,17 +19,13 @@ from greenadapt.corpus.opening import STDIN, is_hub_id, note_terminal
 from greenadapt.corpus.recipes import Recipe, corpus_name, keep_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Progress
-from greenadapt.stages.plan import DryRunPlan
-from greenadapt.storage.files import Json, beside, expanded, naming, plain, real_folder
-from greenadapt.storage.jobs import Job, Place, check_place, run_job
-from greenadapt.storage.locks import lock
-from greenadapt.storage.results import Manifest, Result, open_result
+from greenadapt.storage.files import Json, expanded, forget_hashed, naming, real_folder
+from greenadapt.storage.results import Job, Manifest, Place, Result, check_out, run
 from greenadapt.storage.workspace import Workspace
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.workers import launched_processes, usable_cores
 
 CORPUS, W2V, ALIGN, EXPAND = "corpus", "w2v", "align", "expand"
-ConfigOf = TypeVar("ConfigOf", bound=Any)
 PRETRAIN, FINETUNE, COMPILE, QA = "pretrain", "finetune", "compile", "qa"
 
 
@@ -41,9 +36,7 @@ class Session:
     workspace: Workspace
     progress: Progress
     out: Path | None = None
-    """The output folder of the command's last stage, instead of the workspace."""
-    variant: str | None = None
-    force: bool = False
+    """The output folder of the command's last stage, instead of HOME."""
     download: bool = False
     workers: int = 1
     max_memory: int = 4 << 30
@@ -54,124 +47,47 @@ class Session:
     """GPUs of each task on the cluster; ``None``: 1 if the cluster has GPUs."""
     command: str | None = None
     """The command line, for manifests and cards; ``None`` if the stage is called from Python."""
-    remembers: bool = True
-    """Whether the workspace remembers results in other folders."""
-    plan: DryRunPlan | None = None
-    """In a dry run, which writes nothing, the steps."""
 
     @classmethod
-    def of(
-        cls, options: SessionOptions, progress: Progress, command: str | None = None, plan: DryRunPlan | None = None
-    ) -> "Session":
+    def of(cls, options: SessionOptions, progress: Progress, command: str | None = None) -> "Session":
         """The session of a command with ``options``."""
+        forget_hashed()
         return cls(
             Workspace.find(options.workspace),
             progress,
             out=options.out,
-            variant=options.variant,
-            force=options.force,
             download=options.download,
             workers=options.workers or usable_cores(),
             max_memory=options.max_memory,
             cluster=options.cluster,
             gpus_each=options.gpus_each,
             command=command,
-            plan=plan,
         )
 
-    def place(self, corpus: str, model: str, stage: str) -> Place:
-        """The place that this command writes a stage to."""
-        if self.out is not None:
-            return Place(real_folder(self.out), linked=False)
-        return self.workspace.place(corpus, model, stage, self.variant)
-
     def find_only(self, corpus: str | None, model: str | None, stage: str) -> Result:
-        """A stage's result for --corpus and --model; see ``names`` for their defaults."""
-        return self.find(*self.names(corpus, model, stage), stage)
+        """A stage's newest result for --corpus and --model; see ``names`` for their defaults."""
+        return self.workspace.find_result(*self.names(corpus, model, stage), stage)
 
-    def find(self, corpus: str, model: str, stage: str) -> Result:
-        """A stage's result of an earlier command; notes if it is the plain one, for want of the session's variant."""
-        path = self.workspace.find_place(corpus, model, stage, self.variant).path
-        if path != self.workspace.place(corpus, model, stage, self.variant).path:
-            self.progress.note(f"{corpus} has no {stage} of variant {self.variant}: using the plain one")
-        return open_result(path, stage)
+    def check_out(self, stage: str, config: Json | None = None) -> None:
+        """Raise ``ConflictError`` early if ``out`` holds anything but a result of ``stage``, with this ``config``."""
+        if self.out is not None:
+            check_out(real_folder(self.out), stage, config)
 
-    @contextmanager
-    def locked(self, corpus: str | None = None, model: str = "") -> Iterator[None]:
-        """Lock all folders that this command may write; ``corpus=None`` excludes the workspace."""
-        with ExitStack() as locks:
-            if self.plan is not None:
-                yield
-                return
-            if corpus is not None:
-                locks.enter_context(self.workspace.locked(corpus, model, self.command))
-            if self.out is not None:
-                out = real_folder(self.out)
-                locks.enter_context(lock(beside(out, "lock"), out, self.command))
-            yield
+    def run(self, job: Job, corpus: str = "", model: str = "") -> Result:
+        """The result of ``job``, made unless it exists: in ``out``, or in HOME under ``corpus`` and ``model``."""
+        job = replace(job, command=self.command)
+        place = self.place(job, corpus, model)
+        with naming(place.folder):  # some errors of a full disk do not name the file
+            return run(place, job, self.progress)
 
-    def check(self, place: Place, stage: str, config: Json) -> None:
-        """Raise early what ``run`` would raise for ``place``; see ``check_place``."""
-        check_place(place, stage, config, force=self.force)
-        self.expect(place, stage)
-
-    def kept_settings(
-        self, place: Place, stage: str, config: ConfigOf, automatic: Collection[str], part: str = ""
-    ) -> ConfigOf:
-        """``config`` with the ``automatic`` fields, which the user did not set, as in the existing result; notes which.
-
-        So a result stays up to date if a new version has other defaults. ``part`` is the key of the settings in those
-        of the result, if it has several parts.
-        """
-        current = place.current() if automatic and not self.force else None
-        if current is None or current.manifest.stage != stage:
-            return config
-        settings = current.manifest.config.get(part) if part else current.manifest.config
-        if settings is None:  # a new part
-            return config
-        new_values = plain(asdict(config))
-        # A manifest leaves out some settings that have their defaults.
-        added = {name: getattr(type(config), name, None) for name in automatic}
-        values = {**plain(added), **settings}
-        kept = {
-            name: tuple(values[name]) if isinstance(values[name], list) else values[name]
-            for name in automatic
-            if values[name] != new_values[name]
-        }
-        if kept:
-            text = ", ".join(f"{name} {value}" for name, value in sorted(kept.items()))
-            made = f"{part} of {place.path}" if part else place.path
-            self.progress.note(f"{stage}: {made} keeps the settings it was made with ({text}); --force makes it anew")
-        return replace(config, **kept)
-
-    def expect(self, place: Place, stage: str) -> None:
-        """In a dry run, note a later step, which writes to ``place``."""
-        if self.plan is not None:
-            self.plan.expect(place, stage)
-
-    def run(self, place: Place, job: Job) -> Result:
-        """Bring ``place`` up to date with ``job``; in a dry run, raise ``DryRun`` unless it is."""
-        job = replace(job, replaced_only_by_force=job.replaced_only_by_force, command=self.command)
-        if self.plan is not None:
-            return self.plan.run(place, job, force=self.force)
-        if self.remembers and not place.linked:
-            self.workspace.remember(place.path)
-        with naming(place.work):  # some errors of a full disk do not name the file
-            return run_job(place, job, force=self.force, progress=self.progress)
-
-    def warn_or_note(self, warning_of: Callable[[Json], str], facts: Json, current: Result | None) -> None:
-        """Warn of ``facts``, or only note it if ``warning_of`` warns of the facts of the ``current`` result, too."""
-        if warning := warning_of(facts):
-            # A nightly update need not repeat the warning.
-            is_old = current is not None and warning_of(current.manifest.facts)
-            (self.progress.note if is_old else self.progress.warn)(warning)
+    def place(self, job: Job, corpus: str = "", model: str = "") -> Place:
+        """Where ``run`` puts the result of ``job``."""
+        return self.workspace.place(job, corpus, model) if self.out is None else Place(real_folder(self.out))
 
     def standard_input(self, settings: Json) -> Recipe:
         """The corpus on standard input; raises ``UsageError`` if several processes would share it."""
         if launched_processes()[1] > 1:
             raise UsageError("several processes cannot share standard input", "write the text to a file")
-        if self.plan is not None:
-            raise UsageError("--dry-run keeps nothing, and standard input is read once", "write the text to a file")
         stream: IO[bytes] = io.BytesIO() if sys.stdin is None else sys.stdin.buffer
         note_terminal(STDIN, self.progress)
         return keep_input(stream, self.workspace.root, settings, self.progress)
@@ -201,11 +117,6 @@ class Session:
     def model_name(self, corpus: str, model: str | None) -> str:
         """The workspace name of ``--model``, by default of the only model with results for ``corpus``."""
         return model_name(model) if model is not None else self.workspace.only_model(corpus)
-
-
-def unnamed(config: Any, named: Collection[str] | None, *without: str) -> list[str]:
-    """The fields of ``config`` that are neither ``named`` nor among ``without``; ``None`` means that all are named."""
-    return [] if named is None else [field.name for field in fields(config) if field.name not in {*named, *without}]
 
 
 def model_of(result: Result, source: str | None = None) -> PretrainedModel:

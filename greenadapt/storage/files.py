@@ -1,13 +1,12 @@
 """Read, write and publish files and folders: bounded, hashed, atomic; JSON and JSON lines; names for paths."""
 
-import ctypes
 import errno
 import json
 import os
 import re
 import select
+import shutil
 import stat
-import sys
 import time
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,10 +14,8 @@ from functools import cache
 from hashlib import file_digest, sha256
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar, cast
-from uuid import uuid4
 
 from greenadapt.errors import ConflictError, GreenadaptError, InputError, MissingError, UsageError, byte_size
-from greenadapt.storage.ownership import added_files, is_result, remove_folder, require_own
 
 _LONGEST = 100  # bytes
 
@@ -100,95 +97,23 @@ def creating(path: Path) -> Iterator[None]:
         raise ConflictError(f"{path} cannot be created ({reason})", "give another path") from None
 
 
-def publish_version(work: Path, link: Path) -> Path:
-    """Move ``work`` under ``.versions/`` beside ``link``, point ``link`` to it, and remove older versions.
-
-    The version that ``link`` pointed to stays, behind a hidden link, until the next call, since commands may still read
-    it. Versions to which others added files stay too. Returns the folder's new path.
-    """
+def publish_folder(work: Path, target: Path) -> None:
+    """Rename the complete folder ``work`` to ``target``, which does not exist or is empty."""
     _sync(work)
-    versions = link.parent / ".versions"
-    versions.mkdir(exist_ok=True)
-    version = versions / uuid4().hex[:16]
-    work.rename(version)
-    _sync_folder(versions)
-    previous, *_ = _links_beside(link)
-    if link.is_symlink():
-        _point(previous, link.readlink())
-    elif link.is_dir() and any(link.iterdir()):  # the workspace was copied, and links were followed
-        copied = Path(".versions") / uuid4().hex[:16]
-        _point(previous, copied)
-        link.rename(link.parent / copied)
-    elif link.is_dir():
-        link.rmdir()
-    _point(link, Path(".versions") / version.name)
-    _sync_folder(link.parent)
-    used = {path.resolve().name for path in link.parent.iterdir() if path.is_symlink()}
-    for old in versions.iterdir():
-        if old.name not in used and is_result(old) and not added_files(old):
-            _remove(old)
-    return version.resolve()
-
-
-def require_link(link: Path) -> None:
-    """Raise ``ConflictError`` if a hidden neighbour of ``link`` is anything but a link to a version."""
-    for neighbour in _links_beside(link):
-        require_own(neighbour, lambda path: path.is_symlink() and path.readlink().parent == Path(".versions"))
-
-
-def _links_beside(link: Path) -> tuple[Path, ...]:
-    """The link to the previous version, and the links that will replace it and ``link``."""
-    previous = link.with_name(f".{link.name}.previous")
-    return previous, _fresh(previous), _fresh(link)
-
-
-def _fresh(link: Path) -> Path:
-    return link.with_name(f".{link.name}.new")
-
-
-def _point(link: Path, target: Path) -> None:
-    """Make ``link`` point to ``target``, atomically, whatever it pointed to."""
-    fresh = _fresh(link)
-    fresh.unlink(missing_ok=True)
-    fresh.symlink_to(target)
-    fresh.replace(link)
-
-
-def publish_folder(work: Path, target: Path) -> Path:
-    """Move ``work`` to ``target``, and replace the folder there, of which the caller knows that it is greenadapt's."""
-    _sync(work)
-    if not target.exists() or not any(target.iterdir()):
-        work.replace(target)
-    elif _exchange(work, target):
-        _remove(work)
-    else:  # a file system that cannot exchange: the folder is missing for an instant
-        old = beside(target, "old")
-        require_own(old)
-        _remove(old)
-        target.rename(old)
-        work.rename(target)
-        _remove(old)
+    work.rename(target)
     _sync_folder(target.parent)
-    return target.resolve()
 
 
-def _remove(folder: Path) -> None:
-    """Remove as much as can be removed; the next run removes the rest."""
-    with suppress(OSError):
-        remove_folder(folder)
-
-
-def _exchange(a: Path, b: Path) -> bool:
-    """Swap two folders atomically, if the operating system and the file system support it."""
-    working_folder = -100  # AT_FDCWD
-    exchange = 2  # RENAME_EXCHANGE of Linux and RENAME_SWAP of macOS
-    try:
-        libc = ctypes.CDLL(None)
-        if sys.platform == "darwin":
-            return bool(libc.renamex_np(os.fsencode(a), os.fsencode(b), exchange) == 0)
-        return bool(libc.renameat2(working_folder, os.fsencode(a), working_folder, os.fsencode(b), exchange) == 0)
-    except (AttributeError, TypeError):  # an older system; Windows
-        return False
+def replace_folder(work: Path, target: Path) -> None:
+    """Put ``work`` in place of ``target``, a folder that greenadapt made; a kill between leaves ``.NAME.old``."""
+    _sync(work)
+    old = beside(target, "old")
+    if target.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        target.rename(old)
+    work.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
+    _sync_folder(target.parent)
 
 
 def real_folder(path: Path) -> Path:
@@ -300,10 +225,37 @@ def _too_large(path: Path, max_bytes: int) -> InputError:
 Json = dict[str, Any]
 
 
+_hashed: dict[Path, tuple[int, int]] = {}
+"""Absolute path of each file that was hashed → its size and the time of its last change before."""
+
+
 def hash_file(path: Path) -> str:
     """SHA-256 of a file's bytes, hexadecimal."""
     with open(path, "rb") as file:
+        _hashed[path.absolute()] = _stamp(os.fstat(file.fileno()))
         return file_digest(file, "sha256").hexdigest()
+
+
+def forget_hashed() -> None:
+    """Begin a command or a call from Python: ``changed_since_hashed`` is about files that are hashed from now on."""
+    _hashed.clear()
+
+
+def changed_since_hashed(places: Iterable[Path]) -> Path | None:
+    """A file that is one of ``places``, or lies in one, and was changed or removed since ``hash_file`` read it."""
+    within = set(places)
+    for path, stamp in _hashed.items():
+        if not within.isdisjoint((path, *path.parents)):
+            try:
+                if _stamp(path.stat()) != stamp:
+                    return path
+            except OSError:
+                return path
+    return None
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns
 
 
 def hash_json(value: object) -> str:

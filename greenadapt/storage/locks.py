@@ -1,7 +1,6 @@
 """One writer at a time, by an operating-system lock that is released when the process dies."""
 
 import os
-import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,11 +8,9 @@ from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, Timeout, lock_descriptor
 
-from greenadapt.errors import ConflictError, LockedError
+from greenadapt.errors import LockedError
 from greenadapt.storage.files import creating
 
-_OWN = re.compile(r"process \d+ on ")
-"""How the content of a lock of greenadapt begins."""
 _LONGEST = 1000
 """Bytes of a command that a message shows."""
 _PATIENCE, _INTERVAL = 0.2, 0.02  # seconds; `holder` locks a file for a moment
@@ -26,7 +23,7 @@ def lock(path: Path, result: Path | None = None, command: str | None = None) -> 
     It protects ``result``, by default the folder of ``path``. It is released when the process is killed, and child
     processes do not inherit it (filelock since 4.0 closes the file in forked children, too). Raises ``LockedError``
     naming ``result`` and the process that holds it, with its ``command`` if that is known, ``ConflictError`` with the
-    reason why the lock cannot be created, or if the file is not greenadapt's.
+    reason why the lock cannot be created.
     """
     path = path.absolute()
     result = result or path.parent
@@ -72,7 +69,9 @@ def _content(path: Path) -> str:
 
 def _acquire(path: Path, result: Path, command: str | None) -> BaseFileLock:
     process = f"process {os.getpid()} on {socket.gethostname()}"
-    file_lock = FileLock(path, _PATIENCE, is_singleton=True, preserve_lock_file=True, fallback_to_soft=False)
+    file_lock = FileLock(
+        path, _PATIENCE, is_singleton=True, mode=0o666, preserve_lock_file=True, fallback_to_soft=False
+    )
     try:
         file_lock.acquire(poll_interval=_INTERVAL)
     except Timeout:
@@ -83,11 +82,6 @@ def _acquire(path: Path, result: Path, command: str | None) -> BaseFileLock:
     if file_lock.lock_counter > 1:
         return file_lock
     try:
-        if (content := _content(path)) and not _OWN.match(content):
-            raise ConflictError(
-                f"{path} is in the way: greenadapt locks that file, and has not made it",
-                "move it away, or choose another place",
-            )
         path.write_text(process + (f" ({command})" if command else ""), "utf-8", "surrogateescape")
     except BaseException:
         file_lock.release()

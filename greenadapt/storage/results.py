@@ -1,111 +1,68 @@
-"""Stage results on disk: folders with a ``manifest.json``, which has their files, checksums and inputs.
+"""Results: folders that are written once and never changed.
 
-A result may not lie in one of its inputs, nor an input in it.
+1. The *key* of a result is the hash of its stage, the stage's version, the settings that differ from their defaults,
+   the names on its card, and the digest of each input. Workers, memory limits and devices are not in it. Whoever
+   changes a default or the arithmetic of a stage raises its version in ``VERSIONS``.
+2. An input counts by its *digest*, the hash of its content, not by its key or its path: several workers train other
+   vectors under one key, and an old map must never be applied to new vectors.
+3. A result lies in ``HOME/results/STAGE-KEY``, or in the folder that ``--out`` names. Its ``manifest.json`` has all of
+   the above, and size and SHA-256 of each file. The card, ``README.md``, is not among the files: people edit it.
+4. A result is built in a hidden folder beside its place, ``.NAME-KEY``, and renamed when it is complete. A killed run
+   leaves that folder, and the same command resumes in it; a command with another key never looks at it.
+5. A lock in the hidden folder admits one process. Others wait, say for whom, and find the result.
+6. A command whose result exists does nothing. Whatever else exists in its place is refused, before any work. No command
+   replaces or deletes anything; only ``clean`` removes results, and only below HOME.
+7. An input that changes while it is read makes the command fail, and leaves no result.
+8. ``HOME/names/CORPUS/MODEL/STAGE`` is a symlink to the newest result in HOME: the path for other programs.
 """
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field, fields, replace
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 from annotated_types import Interval
 
 from greenadapt import __version__
-from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.storage import ownership
-from greenadapt.storage.files import Json, expanded, hash_file, hash_json, parse_own, parse_own_object, read_bounded
-
-Inputs = Mapping[str, Mapping[str, Any]]
-"""As in a manifest: by name, ``sha256`` and ``path`` or ``source``."""
-
-
-def with_relative(inputs: Inputs, folder: Path) -> dict[str, dict[str, Any]]:
-    """``inputs`` with paths relative to ``folder``, which stay valid if both are moved together."""
-    return {name: {**entry, **_relative(entry, folder)} for name, entry in inputs.items()}
-
-
-def found_at(entry: Mapping[str, Any], folder: Path) -> Path:
-    """The path of an input of the result in ``folder``; if that does not exist, its path relative to ``folder``."""
-    path = expanded(_location(entry) or "")
-    if not path.exists() and "relative" in entry:
-        return Path(os.path.normpath(folder / entry["relative"]))  # by name: the result may be behind a link
-    return path
-
-
-def same_content(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether an input's content is unchanged; ``content`` is its hash if ``sha256`` also covers paths."""
-    return bool(old["sha256"] == new["sha256"] or ("content" in old and old["content"] == new.get("content")))
-
-
-def differing_inputs(old: Inputs, new: Inputs, folder: Path, *, linked: bool) -> dict[str, str]:
-    """``old → new`` by name for every input that is a different file, folder or data set, or was added or removed.
-
-    Moved files with the same content count as the same input, and so does new content under the same path. Stages of
-    a workspace, where ``folder`` is ``linked``, find each other's results by name: these do not count as different.
-    """
-
-    def described(entry: Mapping[str, Any] | None) -> str:
-        return "none" if entry is None else _location(entry) or "other text"
-
-    pairs = {name: (old.get(name), new.get(name)) for name in {**old, **new}}
-    return {
-        name: f"{described(a)} → {described(b)}"
-        for name, (a, b) in pairs.items()
-        if a is None or b is None or not _is_same(a, b, folder, linked=linked)
-    }
-
-
-def paths_of(inputs: Inputs) -> dict[str, str]:
-    """The absolute paths of ``inputs``, by name; inputs known by name, such as data sets on the hub, have none."""
-    paths: dict[str, str] = {}
-    for name, entry in inputs.items():
-        for path in (_location(entry), *entry.get("sources", {})):
-            if path and Path(path).is_absolute():
-                paths[f"{name} {path}" if name in paths else name] = path
-    return paths
-
-
-def _location(entry: Mapping[str, Any]) -> str | None:
-    """The path or name of an input; ``None`` if the manifest has only its hash."""
-    return entry.get("path") or entry.get("source")
-
-
-def _path(entry: Mapping[str, Any]) -> Path | None:
-    """The path of an input; ``None`` for one known by name, such as a data set on the hub."""
-    location = _location(entry)
-    return Path(location) if location is not None and Path(location).is_absolute() else None
-
-
-def _is_same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path, *, linked: bool) -> bool:
-    if same_content(old, new):
-        return True
-    old_path, new_path = _path(old), _path(new)
-    if old_path is None or new_path is None:
-        names = _location(old), _location(new)
-        return None in names or names[0] == names[1]
-    if os.path.realpath(old_path) == os.path.realpath(new_path):
-        return True
-    if linked and old_path.parent == new_path.parent == folder.parent:
-        return True
-    return old.get("relative") == _relative(new, folder)["relative"]
-
-
-def _relative(entry: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    path = _path(entry)
-    return {} if path is None else {"relative": os.path.relpath(path, folder)}
-
+from greenadapt.cost import Cost, Meter
+from greenadapt.errors import ConflictError, GreenadaptError, InputError, LockedError, MissingError
+from greenadapt.progress import ALARM, Progress, stoppable
+from greenadapt.storage.files import (
+    Json,
+    changed_since_hashed,
+    creating,
+    expanded,
+    hash_file,
+    hash_json,
+    parse_own,
+    parse_own_object,
+    plain,
+    publish_folder,
+    read_bounded,
+    read_own,
+    replace_json,
+    write_json,
+)
+from greenadapt.storage.locks import lock
 
 _log = logging.getLogger(__name__)
 
-FORMAT = 1
-MANIFEST = ownership.MANIFEST
-CARD = ownership.CARD
-"""People may edit the card, so it is not part of a result's content."""
-_REMAKE = "run the stage again with --force"
+FORMAT = 2
+MANIFEST, CARD = "manifest.json", "README.md"
+LOCK, ATTEMPTS = ".lock", ".attempts.json"
+VERSIONS: Mapping[str, int] = {}
+"""Stage → version; 1 for those that are not listed."""
+KEY_DIGITS = 12
+"""Digits of the key in the name of a folder."""
+_WAIT = 0.5
+"""Seconds between two looks at a lock."""
+_REMAKE = "remove this folder, and run its command again"
+_CHOOSE_OTHER = "choose another --out, or remove it"
 _MOST_SECONDS = 1e12
 
 
@@ -140,11 +97,9 @@ class _Facts:
     model: ModelName | None = None
     heldout: dict[str, Any] = field(default_factory=dict)
     rows: dict[str, Any] | None = None
-    updates: list[dict[str, Any]] = field(default_factory=list)
     said: dict[str, list[str]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     read: dict[str, int] = field(default_factory=dict)
-    earlier_cost: _Cost | None = None
 
 
 @dataclass(frozen=True)
@@ -152,8 +107,10 @@ class _Checked:
     """A manifest, as far as it is read by name."""
 
     stage: str
+    key: str
     config: dict[str, Any]
     inputs: dict[str, dict[str, Any]]
+    version: int = 1
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     counts: dict[str, Any] = field(default_factory=dict)
     cost: _Cost = _Cost()
@@ -166,12 +123,15 @@ class Manifest:
     """A result's configuration, inputs, files and cost."""
 
     stage: str
+    key: str
     config: Json
-    """The full configuration; a different one makes a different result."""
+    """The full configuration."""
     inputs: dict[str, Json]
     """By name: ``sha256`` of the content; ``path`` or ``source``; and the path ``relative`` to the result."""
+    version: int = 1
+    """Of the stage."""
     files: dict[str, Json] = field(default_factory=dict)
-    """By path inside the folder: ``sha256`` and ``bytes``."""
+    """By path inside the folder: ``sha256`` and ``bytes``; without the card."""
     counts: Json = field(default_factory=dict)
     cost: Json = field(default_factory=dict)
     facts: Json = field(default_factory=dict)
@@ -180,32 +140,367 @@ class Manifest:
     format: int = FORMAT
 
     @property
-    def key(self) -> str:
-        """Hash of everything that determines the result: stage, configuration, content of the inputs."""
-        contents = {name: entry["sha256"] for name, entry in self.inputs.items()}
-        return hash_json([FORMAT, self.stage, self.config, contents])
-
-    @property
     def digest(self) -> str:
-        """Hash of the result's content without its card; the next stage records it as its input."""
-        return hash_json({name: entry["sha256"] for name, entry in self.files.items() if name != CARD})
+        """Hash of the result's content; the next stage records it as its input."""
+        return hash_json({name: entry["sha256"] for name, entry in self.files.items()})
 
 
 @dataclass(frozen=True)
 class Result:
-    """A finished stage: its folder (resolved, so that a swap does not move it), its manifest, and whether it is new."""
+    """A finished stage: its folder, its manifest, and whether this command made it."""
 
     folder: Path
     manifest: Manifest
     path: Path
-    """The symlink in a workspace, or the folder itself."""
+    """The name of the result in HOME, or the folder itself."""
     fresh: bool = False
     checked: bool = False
     """Whether this command wrote the result or verified every checksum."""
 
     def as_input(self) -> Json:
         """How another stage's manifest names this result."""
-        return {"sha256": self.manifest.digest, "path": str(self.path)}
+        return {"sha256": self.manifest.digest, "path": str(self.folder)}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The facts that a stage's builder reports about its output."""
+
+    counts: Json
+    facts: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A stage to run: its name, what determines its result, and the function that writes it into a folder."""
+
+    stage: str
+    config: Json
+    inputs: dict[str, Json]
+    build: Callable[[Path], Outcome]
+    defaults: Json = field(default_factory=dict)
+    """Settings of ``config`` with these values are not in the key, so that new options leave old keys alone."""
+    named: Json = field(default_factory=dict)
+    """What the card says of the inputs, such as the name of the corpus."""
+    checkpoints: tuple[str, ...] = ()
+    """Patterns (``glob``) of the files in its folder from which ``build`` resumes a killed run; without any it starts
+    over."""
+    scratch: tuple[str, ...] = ()
+    """Patterns of what only ``build`` needs in its folder."""
+    card: Callable[[Path, Outcome, Json], str] | None = None
+    """Writes the text of ``README.md``, from the folder, the outcome of ``build`` and the cost."""
+    command: str | None = None
+    """The command line that requested the result, if any; kept among the facts."""
+
+    @property
+    def key(self) -> str:
+        """Hash of all that determines the result, see the rules above."""
+        contents = {name: entry["sha256"] for name, entry in self.inputs.items()}
+        settings = _without(plain(self.config), plain(self.defaults))
+        return hash_json([self.stage, VERSIONS.get(self.stage, 1), settings, plain(self.named), contents])
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a result lies."""
+
+    folder: Path
+    link: Path | None = None
+    """Its name in HOME."""
+
+    def work(self, key: str) -> Path:
+        """The hidden folder in which the result ``key`` is built."""
+        return self.folder.with_name(f".{self.folder.name}-{key[:8]}")
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether anything but an empty folder exists there."""
+        folder = self.folder
+        return os.path.lexists(folder) and not (
+            folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())
+        )
+
+    def find(self, job: Job) -> Result | None:
+        """The result of ``job``; ``None`` if there is nothing.
+
+        Raises ``ConflictError`` for anything else, ``InputError`` for a damaged result.
+        """
+        check_out(self.folder)
+        if not self.is_taken:
+            return None
+        manifest = read_manifest(self.folder)
+        if manifest.key != job.key:
+            raise ConflictError(f"{self.folder} holds another result ({_difference(manifest, job)})", _CHOOSE_OTHER)
+        return require_sizes(Result(self.folder, manifest, self.link or self.folder))
+
+
+def check_out(folder: Path, stage: str | None = None, config: Json | None = None) -> None:
+    """Raise ``ConflictError`` if ``folder`` holds anything but a result, or one of another ``stage`` or ``config``."""
+    if os.path.ismount(folder):
+        raise ConflictError(f"{folder} is a mount point", "choose a folder in it")
+    if not Place(folder).is_taken:
+        return
+    if not folder.is_dir() or folder.is_symlink():
+        raise ConflictError(f"{folder} exists and is not a folder", _CHOOSE_OTHER)
+    if not (folder / MANIFEST).is_file():
+        raise ConflictError(f"{folder} exists and holds no result of greenadapt", _CHOOSE_OTHER)
+    manifest = read_manifest(folder)
+    if stage not in (None, manifest.stage):
+        raise ConflictError(f"{folder} holds a result of {manifest.stage}, not of {stage}", _CHOOSE_OTHER)
+    if config is not None and (settings := _settings_difference(manifest.config, plain(config))):
+        raise ConflictError(f"{folder} holds another result ({settings})", _CHOOSE_OTHER)
+
+
+def run(place: Place, job: Job, progress: Progress) -> Result:
+    """The result of ``job``: the one in ``place``, or else built there, from where a killed run stopped.
+
+    Raises ``ConflictError`` if anything else is in ``place``, ``InputError`` if an input changes meanwhile.
+    """
+    with _building(place, job, progress) as work:
+        found = place.find(job)
+        if found is None and work is not None:
+            found = _build(place, job, work, progress)
+    assert found is not None
+    if place.link is not None:
+        _point(place.link, place.folder, progress)
+    return found
+
+
+@contextmanager
+def claim(place: Place, job: Job, progress: Progress) -> Iterator[Path | None]:
+    """The locked folder in which ``run`` will build ``job``, for other machines to write checkpoints into it first;
+    ``None`` if there is a result.
+    """
+    with _building(place, job, progress) as work:
+        if work is not None:
+            before = _begin(work, job)
+            before.write(work)
+        elif place.find(job) is None:
+            raise AssertionError
+        yield work
+
+
+@contextmanager
+def _building(place: Place, job: Job, progress: Progress) -> Iterator[Path | None]:
+    """The locked folder to build in; ``None`` if there is a result already, maybe of a process that was waited for."""
+    work, is_told = place.work(job.key), False
+    with ExitStack() as stack:
+        while not place.is_taken:
+            try:
+                with creating(place.folder):
+                    work.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(lock(work / LOCK, place.folder, job.command))
+            except LockedError as error:
+                if not is_told:
+                    progress.note(f"{error.message}: waiting for it")
+                is_told = True
+                time.sleep(_WAIT)
+                continue
+            except (ConflictError, FileNotFoundError):
+                if work.is_dir() or not place.is_taken:
+                    raise
+                continue  # the folder was renamed meanwhile
+            if place.is_taken:
+                shutil.rmtree(work, ignore_errors=True)  # which is empty: the result was finished meanwhile
+                break
+            yield work
+            return
+        yield None
+
+
+def _build(place: Place, job: Job, work: Path, progress: Progress) -> Result:
+    before = _begin(work, job)
+    try:
+        with Meter(keep=lambda cost: before.with_attempt(cost).write(work)) as meter:
+            outcome = job.build(work)
+        _require_unchanged(job)
+    except BaseException as error:
+        if isinstance(error, InputsChangedError) or not _matches(work, job.checkpoints):
+            shutil.rmtree(work, ignore_errors=True)
+        raise
+    with stoppable() as stop:  # the work is done: publish it first
+        attempts = before.with_attempt(meter.cost)
+        manifest = _describe(place, job, outcome, attempts, work)
+        publish_folder(work, place.folder)
+        (place.folder / LOCK).unlink(missing_ok=True)
+    _log.debug("%s: took %.2f s, wrote %s", job.stage, manifest.cost["seconds"], place.folder)
+    if stop.signal != ALARM:  # which comes again
+        stop.raise_if_requested()
+    return Result(place.folder, manifest, place.link or place.folder, fresh=True, checked=True)
+
+
+def _describe(place: Place, job: Job, outcome: Outcome, attempts: "Attempts", work: Path) -> Manifest:
+    """Remove what only the run needed; write the card and, last, the manifest."""
+    for path in (work / ATTEMPTS, *_matches(work, job.scratch)):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != LOCK:
+            path.unlink(missing_ok=True)
+    cost = {**attempts.cost.as_dict(), "attempts": attempts.attempts}
+    if job.card is not None:
+        (work / CARD).write_text(job.card(work, outcome, cost), "utf-8")
+    command = {} if job.command is None else {"command": job.command}
+    manifest = Manifest(
+        job.stage,
+        job.key,
+        plain(job.config),
+        inputs={name: {**entry, **_relative(entry, place.folder)} for name, entry in job.inputs.items()},
+        version=VERSIONS.get(job.stage, 1),
+        files=_checksums(work),
+        counts=plain(outcome.counts),
+        cost=cost,
+        facts=plain(command | outcome.facts),
+    )
+    write_json(work / MANIFEST, asdict(manifest))
+    return manifest
+
+
+def _checksums(folder: Path) -> dict[str, Json]:
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return {
+        name: {"sha256": hash_file(folder / name), "bytes": (folder / name).stat().st_size}
+        for name in names
+        if name not in (LOCK, CARD)
+    }
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """How often a run was begun, and what its killed attempts cost."""
+
+    attempts: int = 0
+    cost: Cost = field(default_factory=Cost)
+
+    @classmethod
+    def read(cls, work: Path) -> "Attempts":
+        """Those in the folder of a killed run; none if its record is missing or broken."""
+        try:
+            return read_own(work / ATTEMPTS, cls, "unfinished result")
+        except (OSError, GreenadaptError):
+            return cls()
+
+    def with_attempt(self, cost: Cost) -> "Attempts":
+        """These attempts and one more, which took ``cost``."""
+        return Attempts(self.attempts + 1, self.cost + cost)
+
+    def write(self, work: Path) -> None:
+        """Keep the record in ``work``."""
+        replace_json(work / ATTEMPTS, asdict(self))
+
+
+def _begin(work: Path, job: Job) -> Attempts:
+    """Empty the folder of a killed run unless the job can resume; returns the killed attempts."""
+    before = Attempts.read(work)
+    if not _matches(work, job.checkpoints):
+        for path in work.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name != LOCK:
+                path.unlink()
+    for name in (MANIFEST, CARD):
+        (work / name).unlink(missing_ok=True)
+    before.with_attempt(Cost()).write(work)
+    return before
+
+
+def _matches(folder: Path, patterns: Iterable[str]) -> set[Path]:
+    return {path for pattern in patterns for path in folder.glob(pattern) if path.name not in (LOCK, ATTEMPTS)}
+
+
+class InputsChangedError(InputError):
+    """An input changed while a stage read it."""
+
+
+def _require_unchanged(job: Job) -> None:
+    places = [place for entry in job.inputs.values() for place in _places(entry)]
+    if changed := changed_since_hashed(places):
+        raise InputsChangedError(
+            f"{changed} changed while {job.stage} read it", "run the command again once nothing writes to it"
+        )
+
+
+def _places(entry: Mapping[str, Any]) -> list[Path]:
+    """The files and folders of this machine that an input consists of."""
+    names = [_location(entry) or "", *entry.get("sources", {})]
+    return [Path(name) for name in names if name and Path(name).is_absolute()]
+
+
+def _point(link: Path, folder: Path, progress: Progress) -> None:
+    """Make the symlink ``link`` lead to ``folder``, atomically; warns if it cannot."""
+    target = Path(os.path.relpath(folder, link.parent))
+    with suppress(OSError):
+        if link.readlink() == target:
+            return
+    fresh = link.with_name(f".{link.name}.{os.getpid()}")
+    try:
+        link.parent.mkdir(parents=True, exist_ok=True)
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(target)
+        fresh.replace(link)
+    except OSError as error:
+        progress.warn(f"{link} cannot be made to lead to the new result {folder} ({error.strerror})")
+
+
+def _without(settings: Json, defaults: Json) -> Json:
+    """The ``settings`` that differ from the ``defaults``."""
+    return {name: value for name, value in settings.items() if name not in defaults or defaults[name] != value}
+
+
+def _difference(old: Manifest, job: Job) -> str:
+    """What distinguishes a result from that of ``job``, in words."""
+    if old.stage != job.stage:
+        return f"of {old.stage}, not of {job.stage}"
+    if settings := _settings_difference(old.config, plain(job.config)):
+        return settings
+    if old.version != VERSIONS.get(job.stage, 1):
+        return f"version of {job.stage}: {old.version} → {VERSIONS.get(job.stage, 1)}"
+    pairs = {name: (old.inputs.get(name), job.inputs.get(name)) for name in {**old.inputs, **job.inputs}}
+    changes = [
+        f"{name}: {_described(a)} → {_described(b)}" if _described(a) != _described(b) else f"{name} changed"
+        for name, (a, b) in pairs.items()
+        if a is None or b is None or a["sha256"] != b["sha256"]
+    ]
+    return ", ".join(changes) or "other names on its card"
+
+
+def _described(entry: Mapping[str, Any] | None) -> str:
+    return "none" if entry is None else _location(entry) or "other text"
+
+
+def _settings_difference(old: Json, new: Json) -> str:
+    """``name: old → new`` for every setting that differs; or an empty string."""
+
+    def shown(value: Any) -> str:
+        return "not set" if value is None else str(value)
+
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return ", ".join(f"{name}: {shown(old.get(name))} → {shown(new.get(name))}" for name in names)
+
+
+def _location(entry: Mapping[str, Any]) -> str | None:
+    """The path or name of an input; ``None`` if the manifest has only its hash."""
+    return entry.get("path") or entry.get("source")
+
+
+def _relative(entry: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    location = _location(entry)
+    return {"relative": os.path.relpath(location, folder)} if location and Path(location).is_absolute() else {}
+
+
+def found_at(entry: Mapping[str, Any], folder: Path) -> Path:
+    """The path of an input of the result in ``folder``; if that does not exist, its path relative to ``folder``."""
+    path = expanded(_location(entry) or "")
+    if not path.exists() and "relative" in entry:
+        return Path(os.path.normpath(folder.resolve() / entry["relative"]))
+    return path
+
+
+def input_result(entry: Json, folder: Path) -> Path | None:
+    """The folder of an input of the result in ``folder``; ``None`` if it is no result, or does not exist any more."""
+    if not _location(entry):
+        return None
+    path = found_at(entry, folder)
+    return path if (path / MANIFEST).is_file() else None
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -234,32 +529,15 @@ def read_manifest(folder: Path) -> Manifest:
 def _is_input(name: str, entry: Json) -> bool:
     sources = entry.get("sources", {})
     texts = [entry.get(key, "") for key in ("path", "source", "relative")]
-    return (
-        isinstance(entry.get("sha256"), str)
-        and isinstance(sources, dict)
-        and all(isinstance(text, str) for text in (*texts, *sources.values()))
-        and all(map(_is_name, texts))
-    )
-
-
-def _is_name(text: str) -> bool:
-    """Whether the operating system accepts ``text`` as a path."""
-    return "\0" not in text and text.encode("utf-8", "replace").decode() == text
+    is_text = all(isinstance(text, str) and "\0" not in text for text in (*texts, *sources))
+    return isinstance(entry.get("sha256"), str) and isinstance(sources, dict) and is_text
 
 
 def _is_file(name: str, entry: Json) -> bool:
     """Whether an entry is complete and names a file inside the result's folder: no other file may be hashed."""
     path = PurePosixPath(name)
-    is_inside = bool(path.parts) and not path.is_absolute() and ".." not in path.parts and _is_name(name)
+    is_inside = bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
     return is_inside and isinstance(entry.get("sha256"), str) and type(entry.get("bytes")) is int
-
-
-def result_behind(entry: Json, path: Path) -> Path | None:
-    """The folder of an input of the result in ``path``; ``None`` if it is no result, or does not exist any more."""
-    if not _location(entry):
-        return None
-    folder = found_at(entry, path)
-    return folder if (folder / MANIFEST).is_file() else None
 
 
 def open_result(path: Path, stage: str) -> Result:
@@ -273,64 +551,32 @@ def open_result(path: Path, stage: str) -> Result:
         raise InputError(
             f"{path} is a result of {manifest.stage}, expected {stage}", f"give the folder of a {stage} result"
         )
+    if manifest.version != VERSIONS.get(stage, 1):
+        raise InputError(
+            f"{path} is of version {manifest.version} of {stage}, this greenadapt reads {VERSIONS.get(stage, 1)}",
+            _REMAKE,
+        )
     _log.debug("uses the %s result %s", stage, folder)
-    return Result(folder, manifest, path)
+    return require_sizes(Result(folder, manifest, path))
+
+
+def require_sizes(result: Result) -> Result:
+    """``result``; raises ``InputError`` if it lacks a file, or one has another size than in the manifest."""
+    for name, entry in result.manifest.files.items():
+        file = result.folder / name
+        if not file.is_file():
+            raise InputError(f"{result.path} lacks the file {name}", _REMAKE)
+        if (size := file.stat().st_size) != entry["bytes"]:
+            raise InputError(f"{file} is damaged: it has {size:,} bytes instead of {entry['bytes']:,}", _REMAKE)
+    return result
 
 
 def verified(result: Result) -> Result:
-    """``result``, after comparing every checksum but the card's.
-
-    Raises ``InputError`` naming the damaged file.
-    """
-    for file in damaged_files(result):
-        if not file.is_file():
-            raise InputError(f"{result.path} lacks the file {file.relative_to(result.folder).as_posix()}", _REMAKE)
-        raise InputError(f"{file} is damaged: its checksum differs from the manifest's", _REMAKE)
+    """``result``, after comparing every checksum; raises ``InputError`` naming the damaged file."""
+    if result.checked:
+        return result
+    require_sizes(result)
+    for name, entry in result.manifest.files.items():
+        if hash_file(result.folder / name) != entry["sha256"]:
+            raise InputError(f"{result.folder / name} is damaged: its checksum differs from the manifest's", _REMAKE)
     return replace(result, checked=True)
-
-
-def damaged_files(result: Result) -> Iterator[Path]:
-    """The missing or changed files of ``result``, without its card; none if the result is ``checked``."""
-    for name, entry in () if result.checked else result.manifest.files.items():
-        file = result.folder / name
-        if name != CARD and not (
-            file.is_file() and file.stat().st_size == entry["bytes"] and hash_file(file) == entry["sha256"]
-        ):
-            yield file
-
-
-_READ: ContextVar[Mapping[str, str | os.PathLike[str]]] = ContextVar("read")
-"""Files and folders that the running command reads, by their name in messages."""
-
-
-@contextmanager
-def reading(read: Mapping[str, str | os.PathLike[str]]) -> Iterator[None]:
-    """Protect ``read``, existing files and folders by their name in messages, from being overwritten in the block."""
-    token = _READ.set({**_READ.get({}), **{name: path for name, path in read.items() if expanded(path).exists()}})
-    try:
-        yield
-    finally:
-        _READ.reset(token)
-
-
-def refuse_overlap(out: Path, read: Mapping[str, str | os.PathLike[str]] = {}, *, is_replaced: bool = True) -> None:
-    """Raise ``UsageError`` if ``out``, a file or a folder, is or lies in an input: one of ``read``, or of ``reading``.
-
-    A folder that ``is_replaced`` may not hold an input, either.
-    """
-    target = _real(out)
-    for name, path in {**_READ.get({}), **read}.items():
-        source = _real(path)
-        if target == source:
-            how = "is"
-        elif source in target.parents:
-            how = "lies in"
-        elif is_replaced and target in source.parents:
-            how = "holds"
-        else:
-            continue
-        raise UsageError(f"{out} {how} {os.fspath(path)}, which is an input ({name})", "choose another place")
-
-
-def _real(path: str | os.PathLike[str]) -> Path:
-    return Path(os.path.realpath(expanded(path)))

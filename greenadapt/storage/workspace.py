@@ -1,38 +1,43 @@
-"""Where results lie by name, ``<workspace>/<corpus>/<model>/<stage>``, and the leftovers beside them.
+"""HOME: results by key, names that lead to the newest ones, stored inputs and downloads.
 
-Symlinks, and files behind one that leads out of the workspace, are no leftovers.
+``results/STAGE-KEY`` are results, ``names/CORPUS/MODEL/STAGE`` symlinks to them, ``inputs/`` what was read from
+standard input or from a Python program, ``downloads/CORPUS/`` the files of named corpora, and ``folds/`` finished
+folds of ``assess``.
 """
 
 import difflib
-import json
 import os
 import re
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from hashlib import sha256
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from greenadapt import __version__
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
-from greenadapt.storage.arrays import read_metadata
-from greenadapt.storage.files import beside, expanded, hash_file, read_own_object, replace_json, require_utf8
-from greenadapt.storage.jobs import Attempts, Place
-from greenadapt.storage.locks import holder, lock
-from greenadapt.storage.ownership import added_files, is_noted, is_own, is_result, noted_files
-from greenadapt.storage.results import MANIFEST, Result
+from greenadapt.storage.files import expanded, require_utf8
+from greenadapt.storage.locks import holder
+from greenadapt.storage.results import (
+    ATTEMPTS,
+    KEY_DIGITS,
+    LOCK,
+    Attempts,
+    Job,
+    Place,
+    Result,
+    input_result,
+    open_result,
+    read_manifest,
+)
 
 HOME = "GREENADAPT_HOME"
-_ELSEWHERE = ".elsewhere"
-"""The folder of records of results that --out wrote, a file each."""
-_VARIANT = re.compile(r"[A-Za-z0-9][\w.-]*")
+_RESULT = re.compile(rf"[a-z0-9]+-[0-9a-f]{{{KEY_DIGITS}}}")
+_UNFINISHED = re.compile(r"\..+-[0-9a-f]{8}")
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folder that holds every result by name."""
+    """The folder HOME."""
 
     root: Path
 
@@ -56,73 +61,66 @@ class Workspace:
 
     def downloads(self, corpus: str) -> Path:
         """The folder of a corpus's downloaded files."""
-        return self.root / corpus / ".sources"
+        return self.root / "downloads" / corpus
 
     def folds(self) -> Path:
-        """The cache of finished folds (``assess --train``); may be deleted."""
-        return self.root / ".assess"
+        """The folder of finished folds (``assess --train``)."""
+        return self.root / "folds"
 
-    def graphs(self) -> Path:
-        """The cache of exported graphs (``--backend`` without ``compile``); may be deleted."""
-        return self.root / ".graphs"
-
-    def remember(self, folder: Path) -> None:
-        """Record that a result is written to ``folder``, unless that lies in the workspace.
-
-        Creates no workspace, and ignores one that cannot be written.
-        """
-        name = sha256(os.fsencode(folder)).hexdigest()[:16]
-        record = self.root / _ELSEWHERE / f"{name}.json"
-        if folder.is_relative_to(self.root) or record.is_file():
-            return
-        with suppress(OSError, UnicodeEncodeError):
-            record.parent.mkdir(exist_ok=True)
-            replace_json(record, {"greenadapt": __version__, "folder": str(folder)})
-
-    def elsewhere(self) -> list[Path]:
-        """The folders that ``remember`` recorded, whether or not they still hold a result."""
-        folders = []
-        for record in sorted((self.root / _ELSEWHERE).glob("*.json")):
-            with suppress(InputError, MissingError, OSError):
-                folder = Path(read_own_object(record, dict[str, str], "record")["folder"])
-                folders += [folder] if folder.is_absolute() else []
-        return sorted(folders)
+    def place(self, job: Job, corpus: str = "", model: str = "") -> Place:
+        """The place of a job's result, with a name if it is of a corpus and a model."""
+        folder = self.root / "results" / f"{job.stage}-{job.key[:KEY_DIGITS]}"
+        return Place(folder, self._named(corpus, model) / job.stage if corpus else None)
 
     def corpora(self) -> list[str]:
-        """Names of the corpora that have a folder here."""
-        return _visible_folders(self.root)
+        """Names of the corpora that have results."""
+        return [corpus for corpus in _visible_folders(self.root / "names") if self.models(corpus)]
 
     def models(self, corpus: str) -> list[str]:
         """Names of the models that have results for ``corpus``; none if that is not a plain name."""
         if not _is_plain(corpus):
             return []
-        return [name for name in _visible_folders(self.root / corpus) if self.stages(corpus, name)]
+        models = _visible_folders(self.root / "names" / corpus)
+        return [name for name in models if self.stages(corpus, name)]
 
     def stages(self, corpus: str, model: str) -> list[str]:
-        """Names (``stage`` or ``stage@variant``) of the finished results for a corpus and a model."""
-        folder = self.root / corpus / model
-        return [name for name in _visible_folders(folder) if (folder / name / MANIFEST).is_file()]
+        """The stages that have a result for a corpus and a model."""
+        folder = self.root / "names" / corpus / model
+        return [name for name in _visible_folders(folder) if (folder / name).is_dir()]
 
     def results(self, corpus: str, model: str) -> list[Result]:
-        """The finished results for a corpus and a model."""
-        results = (self.place(corpus, model, *name.split("@", 1)).current() for name in self.stages(corpus, model))
-        return [*filter(None, results)]
+        """The readable results for a corpus and a model."""
+        results = []
+        for stage in self.stages(corpus, model):
+            with suppress(MissingError, InputError):
+                results.append(open_result(self._named(corpus, model) / stage, stage))
+        return results
+
+    def find_result(self, corpus: str, model: str, stage: str) -> Result:
+        """The newest result of a stage for a corpus and a model.
+
+        Raises ``MissingError`` naming the command that creates it.
+        """
+        path = self._named(corpus, model) / stage
+        if not path.is_dir():
+            raise MissingError(
+                f"no {stage} of corpus {corpus} for model {model} in {self.root}",
+                f"run greenadapt {stage} first, with the same --corpus and --model",
+            )
+        return open_result(path, stage)
 
     def only_corpus(self, model: str | None = None, stage: str | None = None) -> str:
-        """The only corpus that has results: for ``model`` if given, and of ``stage`` under any variant if given.
+        """The only corpus that has results: for ``model`` and of ``stage`` if given.
 
         Raises ``MissingError`` if there is none, ``UsageError`` listing them if there are several.
         """
-        names = []
-        for corpus in self.corpora():
-            stages = {
-                name.split("@")[0]
-                for model_name in _visible_folders(self.root / corpus)
-                if model in (None, model_name)
-                for name in self.stages(corpus, model_name)
-            }
-            if stages and stage in (None, *stages):
-                names.append(corpus)
+        names = [
+            corpus
+            for corpus in self.corpora()
+            if any(
+                model in (None, name) and stage in (None, *self.stages(corpus, name)) for name in self.models(corpus)
+            )
+        ]
         if len(names) == 1:
             return names[0]
         if names:
@@ -147,48 +145,18 @@ class Workspace:
             raise UsageError(
                 f"{corpus} has results for {len(models)} models ({', '.join(models)})", "choose one with --model"
             )
-        matches = difflib.get_close_matches(corpus, filter(self.models, self.corpora()), n=3, cutoff=0.5)
+        matches = difflib.get_close_matches(corpus, self.corpora(), n=3, cutoff=0.5)
         hint = f"did you mean {', '.join(matches)}?" if matches else "name the model with --model"
         raise MissingError(f"no result for corpus {corpus} in {self.root}", hint)
 
-    def place(self, corpus: str, model: str, stage: str, variant: str | None = None) -> Place:
-        """The place of a stage's result for a corpus and a model."""
-        if variant is not None and not _VARIANT.fullmatch(variant):
-            raise UsageError(
-                f"variant {variant!r} is not a valid name",
-                "begin with a letter or a digit, and use these, dots, dashes and underscores",
-            )
-        name = f"{stage}@{variant}" if variant else stage
-        return Place(self._folder(corpus, model) / name)
-
-    def find_place(self, corpus: str, model: str, stage: str, variant: str | None = None) -> Place:
-        """The place of a later stage's input: under the same variant, else the plain one.
-
-        Raises ``MissingError`` naming the command that creates it.
-        """
-        for name in (variant, None):
-            place = self.place(corpus, model, stage, name)
-            if (place.path / MANIFEST).is_file():
-                return place
-        raise MissingError(
-            f"no {stage} of corpus {corpus} for model {model} in {self.root}",
-            f"run greenadapt {stage} first, with the same --corpus and --model",
-        )
-
-    @contextmanager
-    def locked(self, corpus: str, model: str, command: str | None = None) -> Iterator[None]:
-        """Be the only writer of a corpus's results for a model while the block runs."""
-        with lock(self._folder(corpus, model) / ".lock", command=command):
-            yield
-
-    def _folder(self, corpus: str, model: str) -> Path:
+    def _named(self, corpus: str, model: str) -> Path:
         if not _is_plain(corpus):
             raise MissingError(
                 f"no corpus or file is called {corpus}", "greenadapt corpus list shows the available ones"
             )
         if not _is_plain(model):  # an adapted model's folder has its name
             raise InputError(f"the model calls itself {model!r}, which is no name", "correct its greenadapt.json")
-        return self.root / corpus / model
+        return self.root / "names" / corpus / model
 
 
 def _is_plain(name: str) -> bool:
@@ -202,176 +170,119 @@ def _visible_folders(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-_A_DAY = 24 * 3600
-"""Seconds after which no command can still be reading input, for which none takes a lock."""
-_NEW_INPUT = re.compile(r"\.(stdin|records)-[0-9a-f]{32}")
-FOREIGN = "nothing in it says that greenadapt made it: delete it yourself if nobody needs it"
-"""Why a leftover stays."""
-Kind = Literal["version", "unfinished", "download", "input", "cache"]
+def is_key_of(folder_name: str, stage: str) -> bool:
+    """Whether a folder's name is the one that HOME gives a result of ``stage``: its key, or the stage alone."""
+    return folder_name == stage or (folder_name.startswith(f"{stage}-") and bool(_RESULT.fullmatch(folder_name)))
 
 
 @dataclass(frozen=True)
-class Leftover:
-    """A file or folder of a workspace that is no result."""
+class Unfinished:
+    """The hidden folder of a run that was killed, or that is running."""
 
-    kind: Kind
-    """``version`` (replaced by a newer one), ``unfinished`` (work of a killed run), ``download``, ``input`` (standard
-    input or records of a Python program), ``cache``."""
     path: Path
     bytes: int
-    changed: float
-    """Time of the last change, in seconds since 1970."""
-    lock: Path
-    """The lock of its writers."""
-    corpus: str = ""
-    model: str = ""
-    stage: str = ""
-    """With its variant."""
-    marks: tuple[Path, ...] = ()
-    """Files and links that name the path; they are removed first."""
-    seconds: float = 0.0
-    """Time that unfinished work took so far."""
-    attempts: int = 0
-    needed: str = ""
-    """A result that would lack the file, in words."""
-    foreign: str = ""
-    """Why it may be somebody else's, so that it stays."""
+    attempts: Attempts
+    writer: str | None
+    """The process that works there, if any."""
 
     @property
-    def writer(self) -> str | None:
-        """The process that is writing it, if any."""
-        return holder(self.lock)
+    def name(self) -> str:
+        """The name of the result."""
+        return self.path.name[1:].rsplit("-", 1)[0]
 
 
-def leftovers(workspace: Workspace) -> list[Leftover]:
-    """All leftovers of a workspace, by folder."""
-    root = Path(os.path.realpath(workspace.root))
-    items = [*_top(workspace)]
-    for corpus in workspace.corpora():
-        items += [replace(item, corpus=corpus) for item in _downloads(workspace, corpus)]
-        for model in _visible_folders(workspace.root / corpus):
-            folder = workspace.root / corpus / model
-            work = [_work(path, folder / ".lock", path.name) for path in _listed(folder / ".work") if path.is_dir()]
-            items += [replace(item, corpus=corpus, model=model) for item in (*_versions(folder), *work)]
+def unfinished_in(folder: Path) -> list[Unfinished]:
+    """The unfinished results in ``folder``."""
+    paths = [path for path in _listed(folder) if _UNFINISHED.fullmatch(path.name) and path.is_dir()]
     return [
-        item
-        for item in items
-        if Path(os.path.realpath(item.path.parent)).is_relative_to(root) and not item.path.is_symlink()
+        Unfinished(path, tree_size(path), Attempts.read(path), holder(path / LOCK))
+        for path in paths
+        if not path.is_symlink() and ((path / LOCK).exists() or (path / ATTEMPTS).exists())
     ]
 
 
-def unfinished_beside(place: Place) -> Leftover | None:
-    """The work of a killed run that would have become the folder ``place``, if any."""
-    return _work(place.work, beside(place.path, "lock"), place.path.name) if is_own(place.work) else None
+@dataclass(frozen=True)
+class Unneeded:
+    """A file or folder of HOME that no named result needs."""
+
+    kind: str
+    """``result``, ``unfinished``, ``input`` or ``fold``."""
+    path: Path
+    bytes: int
 
 
-def tree_size(path: Path) -> tuple[int, float]:
-    """The bytes of a file or of all files below a folder, and the time of the last change; symlinks count as links."""
-    size, newest = 0, path.lstat().st_mtime
+def unneeded(workspace: Workspace) -> Iterator[Unneeded]:
+    """What ``clean`` removes: results that neither a name nor the inputs of a named result need, unfinished results
+    that no process works on, stored inputs that no result was made from, and finished folds.
+    """
+    results, needed = workspace.root / "results", _needed(workspace)
+    for path in _listed(results):
+        is_result = _RESULT.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
+        if is_result and path.resolve() not in needed:
+            yield Unneeded("result", path, tree_size(path))
+    for work in unfinished_in(results):
+        if work.writer is None:
+            yield Unneeded("unfinished", work.path, work.bytes)
+    for path in _listed(workspace.root / "inputs"):
+        if path.is_file() and not path.name.startswith(".") and path.resolve() not in needed:
+            yield Unneeded("input", path, tree_size(path))
+    for path in _listed(workspace.folds()):
+        if path.suffix == ".safetensors":
+            yield Unneeded("fold", path, tree_size(path))
+
+
+def _needed(workspace: Workspace) -> set[Path]:
+    """The real paths of the named results, of the results that they were made from, and of their other inputs."""
+    results: set[Path] = set()
+    others: set[Path] = set()
+    folders = [
+        result.folder
+        for corpus in workspace.corpora()
+        for model in workspace.models(corpus)
+        for result in workspace.results(corpus, model)
+    ]
+    while folders:
+        folder = folders.pop().resolve()
+        if folder in results:
+            continue
+        results.add(folder)
+        for entry in read_manifest(folder).inputs.values():
+            if (source := input_result(entry, folder)) is not None:
+                folders.append(source)
+            paths = [entry.get("path"), entry.get("source"), *entry.get("sources", {})]
+            others.update(Path(path).resolve() for path in paths if path and Path(path).is_absolute())
+    return results | others
+
+
+def remove(item: Unneeded) -> str:
+    """Remove it; returns the error, if any. A result is renamed first, so that nobody reads half of it."""
+    try:
+        if item.path.is_dir():
+            hidden = item.path if item.path.name.startswith(".") else item.path.with_name(f".{item.path.name}-00000000")
+            item.path.rename(hidden)
+            shutil.rmtree(hidden)
+        else:
+            item.path.unlink()
+    except OSError as error:
+        return f"{error.strerror}: {error.filename}"
+    return ""
+
+
+def tree_size(path: Path) -> int:
+    """The bytes of a file or of all files below a folder; symlinks count as links."""
     if path.is_symlink() or not path.is_dir():
-        return path.lstat().st_size, newest
+        return path.lstat().st_size
+    size = 0
     for folder, _, names in os.walk(path):
         for name in names:
             with suppress(FileNotFoundError):  # removed meanwhile
-                status = os.lstat(Path(folder) / name)
-                size += status.st_size
-                newest = max(newest, status.st_mtime)
-    return size, newest
-
-
-def _leftover(kind: Kind, path: Path, lock: Path, *, is_own: bool, added: Sequence[str] = ()) -> Leftover:
-    foreign = f"it holds files that greenadapt did not write, such as {added[0]}" if added else ""
-    return Leftover(kind, path, *tree_size(path), lock, foreign=foreign if is_own else FOREIGN)
+                size += os.lstat(Path(folder) / name).st_size
+    return size
 
 
 def _listed(folder: Path) -> list[Path]:
-    """The entries of a folder, also hidden, sorted; none if it is no folder or was removed meanwhile."""
+    """The entries of a folder, also hidden, sorted; none if it is no folder."""
     try:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _versions(folder: Path) -> Iterator[Leftover]:
-    links = [path for path in _listed(folder) if path.is_symlink()]
-    current = {Path(os.path.realpath(link)) for link in links if not link.name.startswith(".")}
-    for version in _listed(folder / ".versions"):
-        target = Path(os.path.realpath(version))
-        if target in current or not version.is_dir():
-            continue
-        marks = tuple(link for link in links if Path(os.path.realpath(link)) == target)
-        stage = marks[0].name.removeprefix(".").removesuffix(".previous").removesuffix(".new") if marks else ""
-        is_ours, added = is_result(version), added_files(version)
-        item = _leftover("version", version, folder / ".lock", is_own=is_ours, added=added)
-        yield replace(item, stage=stage, marks=marks)
-
-
-def _work(work: Path, lock: Path, stage: str) -> Leftover:
-    item = replace(_leftover("unfinished", work, lock, is_own=is_own(work)), stage=stage)
-    if (before := Attempts.read(work)) is None:
-        return item
-    return replace(item, attempts=before.attempts, seconds=before.cost.seconds)
-
-
-def _downloads(workspace: Workspace, corpus: str) -> Iterator[Leftover]:
-    folder = workspace.downloads(corpus)
-    used = "the corpus to be made again" if workspace.models(corpus) else ""
-    for path in _listed(folder):
-        if path.name.startswith("."):
-            continue
-        if path.name == "stdin" or (path.name == f"{corpus}.jsonl" and corpus.startswith("records-")):
-            # Either a result needs it, or the name of the corpus has the hash of its content.
-            is_ours = bool(used) or (path.is_file() and corpus.endswith(f"-{hash_file(path)[:8]}"))
-            yield replace(_leftover("input", path, folder / ".lock", is_own=is_ours), needed=used)
-            continue
-        kind: Kind = "unfinished" if path.name.endswith(".part") else "download"
-        # Folders that another program fetched, and downloads of early versions, are not noted.
-        added = [name for name in added_files(path) if not name.startswith(".")] if noted_files(path) else []
-        item = _leftover(kind, path, folder / ".lock", is_own=is_own(path) or is_noted(path), added=added)
-        yield replace(item, stage="download") if kind == "unfinished" else replace(item, needed=used)
-
-
-def _top(workspace: Workspace) -> Iterator[Leftover]:
-    """Caches, finished and unfinished folds, and input whose reading was killed."""
-    yield from _graphs(workspace.graphs())
-    folds = workspace.folds()
-    for path in _listed(folds):
-        if path.suffix in (".safetensors", ".part"):
-            lock = folds / f".{path.stem}.safetensors.lock"
-            yield replace(_leftover("cache", path, lock, is_own=_is_fold(path)), stage="assess")
-    for path in _listed(folds / "running"):
-        if path.is_dir():
-            key = path.name.removeprefix(".").split(".")[0]
-            yield replace(_work(path, folds / f".{key}.safetensors.lock", "assess"), kind="unfinished")
-    for path in _listed(workspace.root):
-        is_new = _NEW_INPUT.fullmatch(path.name) and path.is_file()  # a random name, which nobody else has
-        if is_new and path.lstat().st_mtime < time.time() - _A_DAY:
-            yield _leftover("input", path, workspace.root / ".stdin.lock", is_own=True)
-
-
-def _graphs(folder: Path) -> Iterator[Leftover]:
-    """Exported graphs, those that were damaged, and those of killed commands."""
-    lock = folder / ".lock"
-    for name in _visible_folders(folder):
-        link, graph = folder / name, Path(os.path.realpath(folder / name))
-        item = _leftover("cache", graph, lock, is_own=is_result(graph), added=added_files(graph))
-        yield replace(item, stage="graph", marks=(link,) if link.is_symlink() else ())
-    yield from (replace(item, stage="graph") for item in _versions(folder))
-    yield from (_work(path, lock, "graph") for path in _listed(folder / ".work") if path.is_dir())
-
-
-def _metadata(path: Path) -> dict[str, str]:
-    """The metadata of a safetensors file; empty for any other file."""
-    try:
-        return read_metadata(path)
-    except (InputError, OSError):
-        return {}
-
-
-def _is_fold(path: Path) -> bool:
-    """Whether a file is the cache of a fold: its header has the time that the fold took."""
-    try:
-        seconds = json.loads(_metadata(path).get("seconds", "null"))
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(seconds, dict) and seconds.keys() == {"training", "predicting"}

@@ -26,11 +26,10 @@ from greenadapt.storage.files import (
     hash_file,
     hash_json,
     parse_own,
-    publish_folder,
     read_own_object,
+    replace_folder,
     write_json,
 )
-from greenadapt.storage.ownership import MARK
 from greenadapt.training.batches import Batch, Cut, loss_sum
 from greenadapt.training.feed import Draw, Feed, Purpose, random_bits
 
@@ -54,7 +53,7 @@ def save_state(folder: Path, tensors: Mapping[str, torch.Tensor], position: Json
     write_json(work / RECORD, record)
     hashes = {POSITION: hash_json(position), **{name: hash_file(work / name) for name in (TENSORS, RECORD)}}
     write_json(work / POSITION, {**position, "sha256": hashes})
-    publish_folder(work, folder)
+    replace_folder(work, folder)
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,6 @@ def load_state(folder: Path) -> tuple[dict[str, torch.Tensor], Json] | None:
 def remove_state(folder: Path) -> None:
     """Remove the hidden files and folders in ``folder``, which only an unfinished run needs."""
     for path in folder.glob(".*"):
-        if path.name == MARK:
-            continue
         if path.is_dir():
             shutil.rmtree(path)
         else:

@@ -109,31 +109,21 @@ def open_engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:
     return GensimEngine(stream, config, folder)
 
 
-def require_engine(config: W2VConfig, *, is_kept: bool = False) -> None:
-    """Raise ``MissingError`` if the package that ``config.engine`` needs is not installed.
-
-    ``is_kept``: the engine is that of the existing vectors, not requested by the user.
-    """
+def require_engine(config: W2VConfig) -> None:
+    """Raise ``MissingError`` if the package that ``config.engine`` needs is not installed."""
     engine = config.engine
-    by = f"the {engine} engine, which made the existing vectors," if is_kept else f"--engine {engine}"
-    force = "--force to make them with"
     if engine == "auto" and not is_installed("gensim"):
         require("fast", "numba", by="training word vectors")
     elif engine == "fast":
-        require("fast", "numba", by=by, otherwise=f"use {force} gensim's" if is_kept else "use --engine gensim")
+        require("fast", "numba", by="--engine fast", otherwise="use --engine gensim")
     elif engine == "gensim" and not is_installed("gensim"):
-        instead = f"{force} the fast engine" if is_kept else "--engine fast"
-        raise MissingError(f"{by} needs gensim, not installed", f"{_INSTALL_GENSIM}, or use {instead}")
+        raise MissingError("--engine gensim needs gensim, not installed", f"{_INSTALL_GENSIM}, or use --engine fast")
 
 
-def resolve_engine(config: W2VConfig, existing: ResolvedEngine | None, progress: Progress) -> W2VConfig:
-    """Replace the engine ``auto`` with the engine of ``existing`` vectors, else with ``fast``, or with ``gensim`` and a
-    note if numba is not installed.
-    """
+def resolve_engine(config: W2VConfig, progress: Progress) -> W2VConfig:
+    """Replace the engine ``auto`` with ``fast``, or with ``gensim`` and a note if numba is not installed."""
     if config.engine != "auto":
         return config
-    if existing is not None:
-        return replace(config, engine=existing)
     if is_installed("numba"):
         return replace(config, engine="fast")
     progress.note('numba is not installed, so gensim\'s slower engine is used: pip install "greenadapt[fast]"')

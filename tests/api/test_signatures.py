@@ -29,8 +29,8 @@ from greenadapt.config import (
 from greenadapt.errors import UsageError
 from greenadapt.fields import Field, option_fields, without_ranges
 
-OF_COMMANDS = {"dry_run", "max_time"}
-"""Options of commands alone: they print, or act on the whole process."""
+OF_COMMANDS = {"max_time"}
+"""Options of commands alone: they act on the whole process."""
 TRAINED = (TaskConfig, TrainConfig, AdapterConfig, SamplingConfig, RunConfig, SessionOptions)
 OPTIONS: dict[Callable[..., Any], tuple[tuple[type, ...], set[str], set[str]]] = {
     greenadapt.adapt: (
@@ -40,7 +40,7 @@ OPTIONS: dict[Callable[..., Any], tuple[tuple[type, ...], set[str], set[str]]] =
     ),
     greenadapt.finetune: (
         TRAINED,
-        {"task", "variant", "download", "workers", "max_memory", *OF_COMMANDS},
+        {"task", "download", "workers", "max_memory", *OF_COMMANDS},
         {
             *("model", "task", "train", "dev", "test", "unlabelled", "tasks", "memory", "memory_config"),
             *("preset", "seeds", "seed", "progress"),

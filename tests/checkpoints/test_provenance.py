@@ -42,7 +42,7 @@ def test_a_model_cannot_name_a_folder_outside_the_workspace(tiny_model: TinyMode
     folder = adapted(tiny_model)
     write_json(folder / "greenadapt.json", {**facts_file(folder), "model": {"name": name, "source": "x"}})
     with pytest.raises(InputError, match="calls itself"):
-        Workspace(tmp_path / "ws").place("corpus", starting_model(str(folder)).name, "w2v")
+        Workspace(tmp_path / "ws").find_result("corpus", starting_model(str(folder)).name, "w2v")
 
 
 def test_a_model_of_the_hub_has_its_commit_in_the_manifest(tiny_model: TinyModel, tmp_path: Path) -> None:

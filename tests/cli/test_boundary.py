@@ -18,7 +18,6 @@ from greenadapt.cli import boundary
 from greenadapt.cli.boundary import in_words
 from greenadapt.cli.settings import commands_of
 from tests.cli.test_commands import QUICK, text
-from tests.conftest import Run, last_line
 from tests.support.pages import GROUP
 
 _CHECKPOINT_AT_ONCE = (
@@ -50,7 +49,7 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, arguments: li
         ["--help"],
         *(
             pytest.param(words, marks=pytest.mark.long)
-            for words in (["cost"], ["cost", "--json"], ["status"], ["clean", "--dry-run"])
+            for words in (["cost"], ["cost", "--json"], ["status"], ["clean", "--yes"])
         ),
     ],
 )
@@ -125,17 +124,17 @@ def test_a_signal_is_one_line_and_leaves_a_checkpoint(
     command += ["--workspace", tmp_path / "ws", "--epochs", 2000]
     process = start(*command, code=_CHECKPOINT_AT_ONCE)
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("ws/*/*/.work/w2v/**/epoch-*.safetensors")) and time.monotonic() < deadline:
+    while not list(tmp_path.glob("ws/results/.w2v-*/**/epoch-*.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(number)
     out, error = process.communicate(timeout=60)
     assert process.returncode in codes, error
     assert (out, "Traceback" in error) == ("", False)
     assert error.splitlines()[-1] == f"greenadapt: {reason}: the same command resumes where training was stopped"
-    [checkpoint] = tmp_path.glob("ws/*/*/.work/w2v/**/epoch-*.safetensors")
+    [checkpoint] = tmp_path.glob("ws/results/.w2v-*/**/epoch-*.safetensors")
     assert not list(checkpoint.parent.glob("text/*"))
     assert not list(tmp_path.glob("ws/**/*.part"))
-    assert list(tmp_path.glob("ws/*/*/corpus/manifest.json"))
+    assert list(tmp_path.glob("ws/names/*/*/corpus/manifest.json"))
 
 
 @pytest.mark.slow
@@ -146,7 +145,7 @@ def test_sigterm_stops_the_processes_that_split(tiny_model: Callable[..., Path],
     process = start("corpus", "prepare", tmp_path / "text.txt", *options, cwd=tmp_path)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
-        if any(path.stat().st_size for path in (tmp_path / "ws").glob("*/*/.work/corpus/temporary/ids")):
+        if any(path.stat().st_size for path in (tmp_path / "ws").glob("results/.corpus-*/temporary/ids")):
             break
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
@@ -195,7 +194,7 @@ def test_a_locale_without_utf8_gets_question_marks_and_pure_ascii_json(tmp_path:
     [
         ("adapt", "resumes after the finished stages"),
         ("finetune", "resumes from the last checkpoint"),
-        ("predict", "starts from the first line (with --cluster it resumes); printed lines are complete"),
+        ("predict", "starts from the first line; printed lines are complete"),
         ("align", "the same command starts over"),
     ],
 )
@@ -211,16 +210,6 @@ def test_a_stopped_command_says_what_a_rerun_does(
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"greenadapt: {why}: ")
     assert consequence in line
-
-
-def test_with_force_only_what_is_not_finished_goes_on(run_alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("greenadapt.cli.options.make_session", stopped)
-    for command in (("adapt", "-c", "a.txt", "-m", "m"), ("finetune", "--task", "ner", "-m", "m", "--train", "t.tsv")):
-        assert "repeats the finished" not in last_line(run_alone(*command, code=130))
-        assert "repeats the finished" in last_line(run_alone(*command, "--force", code=130))
 
 
 def test_every_command_has_quiet_and_what_it_leaves_out_is_known() -> None:

@@ -17,7 +17,7 @@ from tests.support.pages import GROUP
             "--model model --train owner/n:train --learning-rate 7e-3 --gold-chunks",
         ),
         (
-            "finetune '--train=a b.tsv' --train /x/c.tsv --force -q -o /home/me/run --seeds 2",
+            "finetune '--train=a b.tsv' --train /x/c.tsv -q -o /home/me/run --seeds 2",
             "--train 'a b.tsv' --train c.tsv --seeds 2 --out FOLDER",
         ),
         ("w2v -c https://me:secret@host/a.txt?token=secret --drop-duplicates", "--corpus a.txt --drop-duplicates"),

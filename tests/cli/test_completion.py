@@ -1,4 +1,4 @@
-"""What the shell offers: corpora, models, variants and commands; without heavy imports, and silent about errors."""
+"""What the shell offers: corpora, models and commands; without heavy imports, and silent about errors."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from greenadapt.cli import app
 from greenadapt.corpus.recipes import list_recipes
 from greenadapt.progress import Silent
-from greenadapt.storage.jobs import Job, Outcome, run_job
+from greenadapt.storage.results import Job, Outcome, run
 from greenadapt.storage.workspace import Workspace
 
 
@@ -27,13 +27,12 @@ def offered(shell: str, line: str) -> list[str]:
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Results for two corpora, one with variants, and two folders of models."""
+    """Results for two corpora, and two folders of models."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "ws"))
-    results = Workspace.find()
-    for corpus, variant in (("papers", "short"), ("papers", "long"), ("notes", "small"), ("notes", None)):
-        job = Job("align", {}, {}, lambda folder: Outcome({}))
-        run_job(results.place(corpus, "minilm", "align", variant), job, force=False, progress=Silent())
+    for corpus in ("papers", "notes"):
+        job = Job("align", {"corpus": corpus}, {}, lambda folder: Outcome({}))
+        run(Workspace.find().place(job, corpus, "minilm"), job, Silent())
     for folder in ("bert", "runs/ner"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "config.json").write_text("{}")
@@ -54,12 +53,10 @@ NAMED = [recipe.name for recipe in list_recipes()]
         ("greenadapt align -c papers -m ", ["bert", "minilm", "mpnet", "runs/ner"]),
         ("greenadapt predict -m runs/", ["runs/ner"]),
         ("greenadapt finetune --compare be", ["bert"]),
-        ("greenadapt align --variant ", ["long", "short", "small"]),
-        ("greenadapt align -c papers --variant s", ["short"]),
         ("greenadapt align --meth", ["--method"]),
         ("greenadapt align --rand", ["--random-scale"]),
         ("greenadapt align --help", ["--help", "--help-all"]),
-        ("greenadapt align --workspace elsewhere --variant ", []),
+        ("greenadapt align --workspace elsewhere -c pap", []),
     ],
 )
 @pytest.mark.usefixtures("workspace")
@@ -78,9 +75,9 @@ def test_errors_are_silent(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert offered("bash", "greenadapt w2v --workspace file -c ") == []
     (workspace / "s.toml").write_text("wrong = 1")
     monkeypatch.setenv("GREENADAPT_CONFIG", "s.toml")
-    assert offered("bash", "greenadapt align --variant l") == ["long"]
+    assert offered("bash", "greenadapt align -c pap") == ["papers"]
     (workspace / "s.toml").write_text('workspace = "elsewhere"')
-    assert offered("bash", "greenadapt align --variant l") == []
+    assert offered("bash", "greenadapt align -c pap") == []
 
 
 @pytest.mark.slow

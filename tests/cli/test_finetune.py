@@ -61,8 +61,7 @@ def test_a_run_and_what_it_prints(
     (seed,) = report["scores"]["seeds"]
     assert re.search(rf"f1 .*{100 * seed['test']['f1']:.2f}", printed)
     refused = last_line(run_alone(*command, "--mix", "sample", code=1))
-    assert "exists with another configuration (mix: both → sample)" in refused
-    assert json.loads(run_alone(*command, "--mix", "sample", "--force", "--json").stdout)["config"]["mix"] == "sample"
+    assert "holds another result (mix: both → sample)" in refused
     # The other commands know nothing of it, and work on.
     assert "finetune" not in run_alone("cost").stdout
     assert run_alone("corpus", "list").stdout
@@ -125,9 +124,10 @@ def test_by_the_corpus_it_was_adapted_to(
     folder = Path(result["folder"])
     assert folder.parent == tmp_path / "runs"
     data = tmp_path.name  # the folder of train.tsv
-    assert re.fullmatch(rf"ner-bertmodel-\w{{8}}-text-\w{{8}}-{data}", folder.name)
-    plain = f"ner-{folder.name[4:22]}-{data}"
-    assert [Path(row["folder"]).name for row in result["comparison"]] == [folder.name, plain]
+    assert re.fullmatch(rf"ner-bertmodel-\w{{8}}-text-\w{{8}}-{data}-\w{{8}}", folder.name)
+    adapted_row, plain_row = result["comparison"]
+    assert adapted_row["folder"] == str(folder)
+    assert re.fullmatch(rf"ner-{folder.name[4:22]}-{data}-\w{{8}}", Path(plain_row["folder"]).name)
     (tmp_path / "input.txt").write_text(" ".join(VOCABULARY) + "\n")
     assert len(run_alone("predict", "-m", folder, "-i", "input.txt").stdout.splitlines()) == 1
     costs = json_lines(run_alone("cost", "--json"))
@@ -343,10 +343,10 @@ def test_interrupted_in_the_middle(
     options = ("--batch-size", 8, "--lr", 7e-3, "--epochs", 8, "--seeds", seed + 1, *memory)
     command = ["finetune", "-m", model, *files, "--max-length", 64, *options]
     run_alone(*command, "-o", "whole")  # before the other starts, which could else be done before it is interrupted
-    state = tmp_path / ".run.work" / "seeds" / str(seed) / ".state" / "state.json"
+    state = f".run-*/seeds/{seed}/.state/state.json"
     interrupted([*command, "-o", "run"], state, number)
     assert not (tmp_path / "run").exists()
-    assert (tmp_path / ".run.work" / "seeds" / "0" / "scores.json").is_file() == (seed == 1)
+    assert any(tmp_path.glob(".run-*/seeds/0/scores.json")) == (seed == 1)
     resumed = run_alone(*command, "-o", "run")
     assert re.search(rf"seed {seed}: resuming from step \d+", resumed.stderr)
     assert resumed.stderr.count("resuming") == 1

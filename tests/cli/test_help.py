@@ -21,7 +21,7 @@ PANELS = {
 
 COMMANDS = {tuple(key.split("-")): command for key, command in commands_of(GROUP).items()}
 """Words → command."""
-MAIN_OPTIONS = {"--model", "--corpus", "--out", "--task", "--dry-run", "--force", "--json"}
+MAIN_OPTIONS = {"--model", "--corpus", "--out", "--task", "--json"}
 
 
 def printed(*words: str) -> str:

@@ -1,4 +1,4 @@
-"""``--preset paper`` sets what nothing else sets, and a result keeps the settings it was made with."""
+"""``--preset paper`` sets what nothing else sets."""
 
 import json
 import re
@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 import greenadapt
-from greenadapt.config import PAPER, ExpandConfig
+from greenadapt.config import PAPER
 from greenadapt.errors import UsageError
-from tests.conftest import Notes, Run, contents, last_line
-from tests.support.small_tasks import NEW, TinyModel, adapted, facts_file, known_text, ner_file, worded_model
+from tests.conftest import Run, contents, last_line
+from tests.support.small_tasks import TinyModel, adapted, known_text, ner_file, worded_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 TRAINED = ("--dim", 16, "--min-count", 1, "--epochs", 1, "--alpha", 0.025, "--workers", 1, "--engine", "gensim")
-KEEPS = "keeps the settings it was made with"
 
 
 @pytest.fixture
@@ -114,60 +113,3 @@ def test_the_preset_of_cross_validation(
 def test_a_command_that_follows_another_paper_has_no_preset(run_alone: Run) -> None:
     assert "--preset" in run_alone("assess", "--help-all").stdout
     assert "--preset" not in run_alone("pretrain", "--help-all").stdout  # G-MAP's settings are its defaults
-
-
-def test_an_adapted_model_keeps_its_settings(run_alone: Run, adapt: tuple[object, ...], tmp_path: Path) -> None:
-    run_alone(*adapt, "--rows", "map", "--max-words", 3, "-o", "adapted")
-    before = contents(tmp_path / "adapted")
-    again = run_alone(*adapt, "-o", "adapted")
-    assert again.stderr.count(KEEPS) == 1
-    assert "(max_words 3, rows map); --force makes it anew" in again.stderr
-    assert "expand: up to date" in again.stdout
-    expand = ("expand", "-c", "text.txt", "-m", adapt[4], "-o", "adapted")
-    assert run_alone(*expand).stderr.count(KEEPS) == 1
-    assert KEEPS not in run_alone(*expand, "--rows", "map", "--max-words", 3).stderr
-    refused = last_line(run_alone(*adapt, "--rows", "norm", "-o", "adapted", code=1))
-    assert "(rows: map → norm)" in refused
-    refused = last_line(run_alone(*adapt, "--rows", "form", "-o", "adapted", code=1))
-    assert "(rows: map → form)" in refused  # the default, but named
-    notes = Notes()
-    greenadapt.adapt("text.txt", adapt[4], out="adapted", workers=1, progress=notes)  # type: ignore[arg-type]
-    assert [note for note in notes.notes if note.startswith("expand: ")] == [
-        f"expand: {tmp_path / 'adapted'} keeps the settings it was made with (max_words 3, rows map); --force makes it "
-        "anew"
-    ]
-    assert contents(tmp_path / "adapted") == before
-    assert KEEPS not in run_alone(*adapt, "-o", "adapted", "--force").stderr
-    config = json.loads((tmp_path / "adapted" / "manifest.json").read_text())["config"]
-    assert (config["rows"], config["max_words"]) == ("form", None) == (ExpandConfig.rows, ExpandConfig.max_words)
-    assert {*greenadapt.load("adapted").words} == {*NEW}  # type: ignore[union-attr]
-
-
-def test_a_fine_tuned_model_keeps_its_settings(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
-    """A model that was trained with the defaults of version 0.2.0."""
-    model = adapted(tiny_model)
-    facts_file(model)
-    command = ("finetune", "-m", model, "--task", "ner", "--train", ner_file(tmp_path / "train.tsv", 8), "-o", "run")
-    command = (*command, "--max-length", 64, "--max-steps", 2)
-    earlier = ("--mix", "sample", "--epochs", 10, "--lr", 5e-5, "--batch-size", 32, "--keep", "last")
-    earlier = (*earlier, "--chunk", 30, "--decoding", "argmax")
-    run_alone(*command, *earlier)
-    assert "decoding" not in json.loads((tmp_path / "run" / "manifest.json").read_text())["config"]
-    again = run_alone(*command)
-    assert "finetune: up to date" in again.stdout
-    assert again.stderr.count(KEEPS) == 2
-    assert "(chunk 30, decoding argmax); --force makes it anew" in again.stderr
-    assert "(batch_size 32, epochs 10, learning_rate 5e-05, mix sample); --force makes it anew" in again.stderr
-    assert "peak rate" not in again.stderr  # nothing is chosen
-    assert KEEPS not in run_alone(*command, *earlier).stderr
-    refused = last_line(run_alone(*command, "--epochs", 3, code=1))
-    assert "(epochs: 10 → 3)" in refused
-    again = run_alone(*command, "--force", "--json")
-    assert KEEPS not in again.stderr
-    assert "600 epochs of 8 examples, each in both tokenizations: at most 2 steps, peak rate 0.0002; " in again.stderr
-    config = json.loads(again.stdout)["config"]
-    assert (config["mix"], config["epochs"], config["learning_rate"], config["batch_size"]) == ("both", 600, 2e-4, 16)
-    assert (config["chunk"], config["decoding"]) == (None, "viterbi")
-    run_alone(*command, "--dev", ner_file(tmp_path / "dev.tsv", 8), "-o", "dev")
-    refused = last_line(run_alone(*command, "-o", "dev", code=1))  # not: --keep best needs a development set
-    assert "(keep: best → last)" in refused

@@ -223,7 +223,7 @@ def test_files_for_scorers(run: Run, model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_result_is_kept_and_brought_up_to_date(run: Run, model: Path, tmp_path: Path) -> None:
+def test_a_result_is_kept_and_found_again(run: Run, model: Path, tmp_path: Path) -> None:
     command = ("-m", model, "--data", qa_file(tmp_path / "data.json", 4), *SHORT, "-o", "run")
     report = json.loads(run(*command, "--json").stdout)
     assert (report["stage"], report["status"], report["folder"]) == ("qa", "done", str(tmp_path / "run"))
@@ -238,8 +238,7 @@ def test_a_result_is_kept_and_brought_up_to_date(run: Run, model: Path, tmp_path
     assert "qa: up to date; questions 4" in again
     assert read_json(tmp_path / "p.json") == {row["id"]: row["answer"] for row in printed[:-1]}
     refused = last_line(run(*command, "--top", 2, code=1))
-    assert "exists with another configuration (top: 1 → 2)" in refused
-    assert json.loads(run(*command, "--top", 2, "--force", "--json").stdout)["config"]["top"] == 2
+    assert "holds another result (top: 1 → 2)" in refused
 
 
 def test_what_is_odd_is_answered_and_said(run: Run, model: Path, tmp_path: Path) -> None:
@@ -288,9 +287,9 @@ ASK = ("-q", "what")
         ((*DOCUMENT, *ASK, "--max-length", 500), 2, "--max-length is 500, but "),
         ((*DOCUMENT, *ASK, "--max-tokens", 0), 2, "--max-tokens is 0, must be at least 1"),
         ((*DOCUMENT, *ASK, "--compare", "none/of/these"), 1, "no model folder none/of/these"),
-        ((*DOCUMENT, *ASK, "--predictions", "."), 1, "is a folder: give a file in it"),
+        ((*DOCUMENT, *ASK, "--predictions", "."), 1, ". exists: give another path"),
         ((*DOCUMENT, *ASK, "--predictions", "no/such/p.json"), 1, "folder no/such does not exist"),
-        ((*DOCUMENT, *ASK, "--out", "a.txt"), 2, "a.txt, which is an input"),
+        ((*DOCUMENT, *ASK, "--out", "a.txt"), 1, "a.txt exists and is not a folder"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(
@@ -311,13 +310,6 @@ def test_no_model(run: Run, tiny_model: TinyModel, tmp_path: Path, monkeypatch: 
         (tmp_path, "is not a model folder: it has no config.json"),
     ):
         assert message in last_line(run("-m", name, *DOCUMENT, *ASK, code=1))
-
-
-def test_files_for_the_scorer_overwrite_nothing_that_is_read(run: Run, model: Path, tmp_path: Path) -> None:
-    data = qa_file(tmp_path / "data.json", 2)
-    before = data.read_bytes()
-    assert "is an input" in last_line(run("-m", model, "--data", data, "--predictions", data, code=2))
-    assert data.read_bytes() == before
 
 
 def test_an_id_does_not_reach_the_terminal_as_a_command(run: Run, model: Path, tmp_path: Path) -> None:

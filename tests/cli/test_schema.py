@@ -24,9 +24,7 @@ OTHER_ROWS = {"corpus-show": "corpus list", "adapt": "corpus prepare"}
 
 
 def _keys(schema: dict[str, Any]) -> Iterator[str]:
-    """The keys of a command's lines, but for those of a dry run."""
-    if schema.get("$ref") == "#/$defs/Step":
-        return
+    """The keys of a command's lines."""
     if "$ref" in schema:
         schema = DEFINITIONS[schema["$ref"].rsplit("/", 1)[1]]
     yield from schema.get("properties", ())
@@ -55,11 +53,6 @@ def test_the_table_in_the_documentation_names_its_keys(command: str) -> None:
     # Before its remarks, and outside brackets, a row has nothing but keys.
     plain = {word for row in rows for word in re.findall(r"`(\w+)`", re.sub(r"\([^()]*\)", "", row).split(";")[0])}
     assert plain - keys <= {"adapt"}
-
-
-def test_the_table_names_the_keys_of_a_dry_run() -> None:
-    [row] = [keys for names, keys in ROWS if "--dry-run" in names]
-    assert set(DEFINITIONS["Step"]["properties"]) <= set(re.findall(r"`(\w+)`", row))
 
 
 def test_a_key_that_it_does_not_have_and_a_command_without_schema_are_refused() -> None:

@@ -84,14 +84,14 @@ def test_all_kinds_of_values(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_manifests_keep_a_command_that_makes_the_same_result(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "s.toml").write_text('workspace = "elsewhere"\nforce = true\nseed = 3\n[w2v]\nkeep-duplicates = false\n')
+    (folder / "s.toml").write_text('workspace = "elsewhere"\nseed = 3\n[w2v]\nkeep-duplicates = false\n')
     monkeypatch.setenv("GREENADAPT_W2V_EPOCHS", "7")
     before = parsed("w2v", "--config", "s.toml", "--seed", "4")
     command = command_line()
     assert command == "greenadapt w2v --seed 4 --epochs 7 --drop-duplicates"
     monkeypatch.delenv("GREENADAPT_W2V_EPOCHS")
     after = parsed(*command.split()[1:])
-    left_out = {"workspace", "force", "config"}
+    left_out = {"workspace", "config"}
     assert {name: value for name, value in after.items() if name not in left_out} == {
         name: value for name, value in before.items() if name not in left_out
     }
@@ -137,8 +137,8 @@ def test_a_wrong_variable_is_named(run_alone: Run, monkeypatch: pytest.MonkeyPat
     assert "GREENADAPT_W2V_EPOCHS is 'three', must be a whole number" in last_line(run_alone("w2v", code=2))
     monkeypatch.setenv("GREENADAPT_W2V_EPOCHS", "0")
     assert "GREENADAPT_W2V_EPOCHS is 0, must be at least 1" in last_line(run_alone("w2v", code=2))
-    monkeypatch.setenv("GREENADAPT_FORCE", "perhaps")
-    assert "GREENADAPT_FORCE is 'perhaps', must be true or false" in last_line(run_alone("w2v", code=2))
+    monkeypatch.setenv("GREENADAPT_STRICT", "perhaps")
+    assert "GREENADAPT_STRICT is 'perhaps', must be true or false" in last_line(run_alone("w2v", code=2))
     run_alone("w2v", "--help")  # what is set does not stand in its way
 
 

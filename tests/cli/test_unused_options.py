@@ -39,8 +39,6 @@ def test_a_map_of_another_model_or_corpus_is_refused(run_alone: Run, maps: Path)
         assert "map-text is of the corpus text" in refused
         assert "--corpus names notes" in refused
         assert not (maps / "adapted").exists()
-        assert "chooses from the workspace" in last_line(run_alone("neighbours", "x", "--alignment", "map-text",
-                                                                   "--variant", "b", code=2))  # fmt: skip
     run_alone("expand", "--alignment", "map-text", "-m", "copy", "-c", "text.txt", "-o", "adapted")  # the same files
     run_alone("neighbours", "tachycardia", "--alignment", "map-text", "-m", "one", "-c", "text.txt")
 
@@ -48,7 +46,7 @@ def test_a_map_of_another_model_or_corpus_is_refused(run_alone: Run, maps: Path)
 def test_what_is_set_for_all_commands_does_not_stand_in_the_way(
     run_alone: Run, maps: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"MODEL": "other", "CORPUS": "notes.txt", "VARIANT": "b", "REPLACE_ALL": "1"}.items():
+    for name, value in {"MODEL": "other", "CORPUS": "notes.txt", "REPLACE_ALL": "1"}.items():
         monkeypatch.setenv(f"GREENADAPT_{name}", value)
     run_alone("expand", "--alignment", "map-text", "-o", "adapted")
     assert "replace" not in (maps / "adapted" / "README.md").read_text()
@@ -60,7 +58,7 @@ def test_what_is_set_for_all_commands_does_not_stand_in_the_way(
 
 
 def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Path) -> None:
-    [vectors, *_] = (maps / "ws").glob("notes*/*/w2v")
+    [vectors, *_] = (maps / "ws").glob("names/notes*/*/w2v")
     refused = last_line(run_alone("align", "-m", "one", "--vectors", vectors, "-c", "text.txt", "-o", "m", code=2))
     assert "is of the corpus notes" in refused
     assert "--corpus names text" in refused
@@ -83,7 +81,6 @@ def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Pa
         ("finetune --task ner -m m --train t.tsv --unfreeze-memory", ("--unfreeze-memory", "--memory")),
         ("predict -m m -i t.txt --bio --glue", ("--bio", "--glue")),
         ("predict -m m -i t.txt --glue --json", ("--glue", "--json")),
-        ("assess -m m --variant b", ("--variant", "--corpus")),
         ("adapt -c t.txt -m m --field abstract", ("--field", "t.txt", "--format")),
         ("w2v -c t.txt -m m --field abstract", ("--field", "t.txt")),
         ("corpus prepare t.txt --field abstract", ("--field", "t.txt")),
@@ -92,7 +89,6 @@ def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Pa
         ("qa -m m --context t.txt -q x --field abstract", ("--field", "t.txt")),
         ("qa -m m --data t.jsonl --format text", ("--format", "--data")),
         ("qa -m m --index ix -q x --field abstract", ("--field", "index")),
-        ("qa -m m --context t.txt -q x --force", ("--force", "--out")),
         ("report a --corpus pydocs", ("--corpus", "folders")),
         ("status a --model minilm", ("--model", "folders")),
     ],

@@ -231,7 +231,7 @@ def test_the_content_is_the_name_and_is_kept(tmp_path: Path) -> None:
     second = keep_input(io.BytesIO(b'{"body": "a"}\n'), tmp_path, {"fields": ("body",)}, Silent())
     assert first == again == kept_input(tmp_path, first.name, {})
     assert (first.format, second.format, second.fields) == ("text", "jsonl", ("body",))
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([first.name, second.name])
+    assert sorted(path.name for path in (tmp_path / "inputs").iterdir()) == sorted([first.name, second.name])
     assert [d.lines for d in open_corpus(second, tmp_path).documents()] == [("a",)]
     assert len([*open_corpus(first, tmp_path).documents()]) == len([*open_corpus(first, tmp_path).documents()]) == 2
     assert kept_input(tmp_path, "stdin-00000000", {}) is None
@@ -245,7 +245,7 @@ def test_what_cannot_be_kept_leaves_nothing(tmp_path: Path) -> None:
         keep_input(io.BytesIO(), tmp_path, {}, Silent())
     with pytest.raises(UsageError, match="'auto' is not a format for standard input"):
         keep_input(io.BytesIO(b"a"), tmp_path, {"format": "auto"}, Silent())
-    assert not [*tmp_path.iterdir()]
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
 
 
 @pytest.mark.slow
@@ -281,8 +281,7 @@ def test_lenient_skips_broken_lines(run_alone: Run, tiny_model: Callable[..., Pa
     assert "stdin-" in warning
     facts = json.loads(result.stdout)["facts"]["read"]
     assert (facts["broken_lines"], facts["documents"]) == (4, 1)
-    assert json.loads(run_alone(*prepare, stdin=lines).stdout)["config"]["lenient"] is True
-    error = run_alone(*prepare, "--lenient", "--field", "body", "--force", stdin=lines, code=1).stderr
+    error = run_alone(*prepare, "--lenient", "--field", "body", stdin=lines, code=1).stderr
     assert "has no text in 1 source: skipped 5 lines or rows: leave out --lenient to see why" in error
 
 

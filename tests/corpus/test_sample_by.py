@@ -73,7 +73,7 @@ def test_an_unknown_value_is_named(file: Path, run_alone: Run) -> None:
     assert "sample-by" in run_alone("index", "--documents", file, "-o", "px", "--sample-by", "page", code=2).stderr
 
 
-def test_a_prepared_corpus_remembers_it(file: Path, run_alone: Run, tiny_model: Callable[..., Path]) -> None:
+def test_a_corpus_is_prepared_by_it(file: Path, run_alone: Run, tiny_model: Callable[..., Path]) -> None:
     def prepared(*options: str) -> dict[str, Any]:
         options = ("small.txt", "-m", str(tiny), "--workers", "1", "--workspace", "ws", *options)
         return {
@@ -84,33 +84,28 @@ def test_a_prepared_corpus_remembers_it(file: Path, run_alone: Run, tiny_model: 
     plain = prepared()["corpus"]
     assert json.loads((Path(plain["folder"]) / "manifest.json").read_text())["config"]["sample_by"] == "line"
     assert plain["counts"]["documents"] == 4
-    for options in (("--sample-by", "document"), ()):  # the second time it need not be said
-        row = prepared(*options, *(("--force",) if options else ()))["corpus"]
-        assert row["counts"]["documents"] == 1
-        assert json.loads((Path(row["folder"]) / "manifest.json").read_text())["config"]["sample_by"] == "document"
+    row = prepared("--sample-by", "document")["corpus"]
+    assert row["counts"]["documents"] == 1
+    assert json.loads((Path(row["folder"]) / "manifest.json").read_text())["config"]["sample_by"] == "document"
 
 
 def test_an_index_has_the_same_documents_and_says_so_once(file: Path, run_alone: Run) -> None:
     (file.parent / "more.txt").write_text("one\ntwo\n")
     command = ("index", "--documents", "small.txt", "--documents", "more.txt", "-o", "px")
     result = run_alone(*command)
-    assert "documents 6, added 6" in result.stdout
+    assert "documents 6, paragraphs 6" in result.stdout
     assert result.stderr.count("--sample-by document") == 1
     assert "6 lines" in result.stderr
     assert [hit.document for hit in Index("px").search("virus")] == ["small.txt:3"]
     assert [hit.text for hit in Index("px").search("city")] == ["in the city."]
-    assert "--sample-by" not in run_alone(*command, "--sample-by", "line").stderr
     refused = last_line(run_alone(*command, "--sample-by", "document", code=1))
     assert "sample_by: line → document" in refused
-    result = run_alone(*command, "--sample-by", "document", "--force")
-    assert "documents 2, added 2" in result.stdout
+    result = run_alone(*command[:-1], "whole", "--sample-by", "document")
+    assert "documents 2, paragraphs 2" in result.stdout
     assert "--sample-by" not in result.stderr
-    [paragraph] = Index("px").search("virus")
+    [paragraph] = Index("whole").search("virus")
     assert (paragraph.document, paragraph.start) == ("small.txt", 0)
     assert paragraph.text == TEXT.removeprefix("\ufeff")
-    refused = last_line(run_alone(*command, code=1))
-    assert "sample_by: document → line" in refused
-    assert "give --sample-by document" in refused
     assert "--sample-by" not in run_alone("index", "--documents", "rows.jsonl", "-o", "py", code=1).stderr
 
 
@@ -118,12 +113,13 @@ def test_an_index_has_the_same_documents_and_says_so_once(file: Path, run_alone:
 def test_pretraining_reads_the_same_documents(file: Path, run_alone: Run, tiny_model: Callable[..., Path]) -> None:
     Path("long.txt").write_text("".join(f"the virus spread in the city {i}\n" for i in range(40)))
     command = ("pretrain", "-m", tiny_model("BertForMaskedLM"), "--text", "long.txt", "--text", "small.txt")
-    command = (*command, "--max-steps", "1", "--batch-size", "4", "--max-length", "32", "-o", "out", "--heldout", "0")
+    command = (*command, "--max-steps", "1", "--batch-size", "4", "--max-length", "32", "--heldout", "0")
     for sample_by, n_documents in (("document", 2), ("paragraph", 4), ("line", 44)):
-        row = json.loads(run_alone(*command, "--sample-by", sample_by, "--force", "--json").stdout)
+        row = json.loads(run_alone(*command, "--sample-by", sample_by, "-o", sample_by, "--json").stdout)
         assert row["counts"]["documents"] == n_documents
-    assert "up to date" in run_alone(*command).stdout  # a line is the default
-    assert "sample_by: not set → document" in last_line(run_alone(*command, "--sample-by", "document", code=1))
+    assert "up to date" in run_alone(*command, "-o", "line").stdout  # the default
+    refused = last_line(run_alone(*command, "-o", "line", "--sample-by", "document", code=1))
+    assert "sample_by: not set → document" in refused
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import torch
 from greenadapt.models.weights import read_tensors, write_tensors
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import naming, write_json, write_lines
-from greenadapt.storage.jobs import Job, Outcome, Place
+from greenadapt.storage.results import Job, Outcome
 from tests.conftest import Run, last_line
 from tests.support.small_tasks import session
 
@@ -64,10 +64,11 @@ def test_a_stage_names_its_folder_where_it_does_not_know_the_file(tmp_path: Path
         (work / "text").write_bytes(b"x" * LARGE)
         return Outcome({})
 
-    place = Place(tmp_path / "w2v", linked=False)
+    out = tmp_path / "w2v"
     with full_at(LARGE // 2), pytest.raises(OSError, match="File too large") as error:
-        replace(session(tmp_path), out=place.path).run(place, Job("w2v", {}, {}, build))
-    assert error.value.filename == str(place.work)
+        replace(session(tmp_path), out=out).run(Job("w2v", {}, {}, build))
+    assert error.value.filename == str(out)
+    assert [*tmp_path.glob("*w2v*")] == []
 
 
 def test_other_errors_stay_as_they_are() -> None:

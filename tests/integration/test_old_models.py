@@ -91,4 +91,4 @@ def test_a_vocabulary_with_capitals_is_told(run_alone: Run, tmp_path: Path) -> N
     warning = "vocab.txt of .* has capitals, but no tokenizer_config.json says do_lower_case"
     assert warning.split(".*")[1] in run_alone("corpus", "prepare", text, "-m", old).stderr
     (old / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    assert "has capitals" not in run_alone("corpus", "prepare", text, "-m", old, "--force").stderr
+    assert "has capitals" not in run_alone("corpus", "prepare", text, "-m", old).stderr

@@ -1,6 +1,7 @@
 """Only the rows that occur are trained: the same as training the whole table, and transformers loads the result."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -530,7 +531,8 @@ def test_fine_tuning_and_pretraining_begin_with_what_pretraining_learnt(tiny_mod
 
     def start(stage: Any, request: Any, **changes: Any) -> tuple[dict[str, Any], int]:
         """The memory of a run that changes no weight, and how often it reported the origin of that memory."""
-        run = session(tmp_path, "next", force=True)
+        shutil.rmtree(tmp_path / "next", ignore_errors=True)
+        run = session(tmp_path, "next")
         folder = stage(run, replace(request, training=NOTHING, **{**memory, **changes})).folder
         return load_file(folder / "memory.safetensors"), run.progress.notes.count(told)  # type: ignore[attr-defined]
 

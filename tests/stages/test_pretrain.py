@@ -99,14 +99,14 @@ def test_up_to_date_and_what_makes_it_anew(tiny_model: TinyModel, tmp_path: Path
     assert not pretrain(session(tmp_path), replace(first_request, texts=(text,))).fresh
     text_file(tmp_path / "other.txt", 10, 7)
     with pytest.raises(
-        ConflictError, match=rf"\(text 1: {first_request.texts[0]} → {tmp_path / 'other.txt'}\): keep both"
+        ConflictError, match=rf"\(text 1: {first_request.texts[0]} → {tmp_path / 'other.txt'}\): choose"
     ):
         pretrain(session(tmp_path), replace(first_request, texts=(str(tmp_path / "other.txt"),)))
     Path(text).rename(first_request.texts[0])
     text_file(tmp_path / "general.txt", 10, 6)
-    with pytest.raises(ConflictError, match="is finished, but general text changed since: train it again with --force"):
+    with pytest.raises(ConflictError, match=r"holds another result \(general text changed\)"):
         pretrain(session(tmp_path), first_request)
-    assert pretrain(session(tmp_path, force=True), first_request).fresh
+    assert pretrain(session(tmp_path, "run2"), first_request).fresh
 
 
 @pytest.mark.slow

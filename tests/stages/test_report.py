@@ -41,7 +41,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     space = ("--workspace", folder / "ws")
     common = ("--epochs", 2, "--workers", 1, "--dim", 16, "--rows", "form")
     command("adapt", "-c", folder / "papers.txt", "-m", model, *space, *common)
-    (adapted,) = (folder / "ws").glob("*/*/expand")
+    (adapted,) = (folder / "ws").glob("names/*/*/expand")
     for name, seed in (("train", 0), ("dev", 1), ("test", 2)):
         ner_file(folder / f"{name}.tsv", 32, seed)
     with open(folder / "test.tsv", "a", encoding="utf-8") as file:
@@ -80,7 +80,9 @@ def test_the_page_has_the_numbers_of_the_manifests(results: Path, of_workspace: 
     assert len(page.xpath("//figure//*[local-name()='svg']")) == 3
     assert report["bytes"] == (results / "ws.html").stat().st_size
     by_caption = tables(page)
-    folders = {stage: next((results / "ws").glob(f"*/*/{stage}")) for stage in ("corpus", "w2v", "align", "expand")}
+    folders = {
+        stage: next((results / "ws").glob(f"names/*/*/{stage}")) for stage in ("corpus", "w2v", "align", "expand")
+    }
     manifests = {stage: read_manifest(folder) for stage, folder in folders.items()}
     costs = {row[0]: row for row in by_caption["Results and their cost"]}
     assert [*costs] == [*manifests, "all"]
@@ -95,7 +97,7 @@ def test_the_page_has_the_numbers_of_the_manifests(results: Path, of_workspace: 
 
 @pytest.mark.slow
 def test_the_pieces_per_word_are_those_of_the_text(results: Path, of_workspace: tuple[dict[str, Any], Any]) -> None:
-    tokenizer = DualTokenizer.load(next((results / "ws").glob("*/*/expand")))
+    tokenizer = DualTokenizer.load(next((results / "ws").glob("names/*/*/expand")))
     lines = (results / "papers.txt").read_text("utf-8").splitlines()
     lines = list(dict.fromkeys(lines))
     encodings = tokenizer.encode_batch(lines)
@@ -109,7 +111,7 @@ def test_the_pieces_per_word_are_those_of_the_text(results: Path, of_workspace: 
 @pytest.mark.slow
 def test_the_neighbours_are_those_of_the_added_words(results: Path, of_workspace: tuple[dict[str, Any], Any]) -> None:
     (rows,) = (rows for name, rows in tables(of_workspace[1]).items() if name.startswith("Nearest rows"))
-    words, counts = read_vocabulary(next((results / "ws").glob("*/*/w2v")) / "vocabulary.tsv")
+    words, counts = read_vocabulary(next((results / "ws").glob("names/*/*/w2v")) / "vocabulary.tsv")
     by_count = dict(zip(words, counts.tolist(), strict=True))
     query_words = [row[0] for row in rows]
     assert set(query_words) <= set(ADDED)
@@ -123,7 +125,8 @@ def test_the_neighbours_are_those_of_the_added_words(results: Path, of_workspace
 @pytest.mark.slow
 def test_the_adapted_model_is_compared_with_its_base(results: Path, trained: Any) -> None:
     printed = command(
-        *("finetune", "-m", next((results / "ws").glob("*/*/expand")), *SETTINGS, "--json", "--out", results / "ner"),
+        *("finetune", "-m", next((results / "ws").glob("names/*/*/expand")), *SETTINGS, "--json"),
+        *("--out", results / "ner"),
         *("--train", results / "train.tsv", "--dev", results / "dev.tsv", "--test", results / "test.tsv"),
         *("--compare", results / "worded"),
     )
@@ -153,7 +156,7 @@ def test_without_the_test_file_the_page_says_what_it_lacks(results: Path, tmp_pa
 
 @pytest.mark.slow
 def test_a_page_about_a_corpus_alone_has_its_cost(results: Path, run_alone: Run) -> None:
-    (corpus,) = (results / "ws").glob("*/*/corpus")
+    (corpus,) = (results / "ws").glob("names/*/*/corpus")
     report = json.loads(run_alone("report", corpus, "--json").stdout)
     assert report["page"] == f"report-{corpus.parent.parent.name}-{corpus.parent.name}.html"
     assert report["sections"] == ["cost"]

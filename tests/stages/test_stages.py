@@ -117,7 +117,7 @@ def test_the_result_names_no_code_and_a_note_says_so(session: Session, notes: No
 
 @pytest.mark.slow
 def test_changed_text_is_noticed_and_only_then_work_is_done(
-    session: Session, notes: Notes, results: list[Result], corpus: str, model: str
+    session: Session, results: list[Result], corpus: str, model: str
 ) -> None:
     assert [result.fresh for result in results] == [True] * 4
     again = adapt(session, corpus, model, PLAN)
@@ -125,26 +125,6 @@ def test_changed_text_is_noticed_and_only_then_work_is_done(
     with open(corpus, "a") as file:
         file.write("tachycardia coronavirus patient heart rate virus cell\n" * 20)
     assert [result.fresh for result in adapt(session, corpus, model, PLAN)] == [True] * 4
-    assert any(note.startswith("corpus: text changed") for note in notes.notes)
-
-
-@pytest.mark.slow
-def test_another_configuration_is_refused_kept_beside_or_replaced(
-    session: Session, notes: Notes, results: list[Result], corpus: str, model: str
-) -> None:
-    procrustes = replace(PLAN, align=AlignConfig(method="procrustes"))
-    with pytest.raises(ConflictError, match=r"method: lstsq → procrustes.*--variant NAME"):
-        adapt(session, corpus, model, procrustes)
-    assert [result.fresh for result in adapt(session, corpus, model, PLAN)] == [False] * 4
-    beside = align_stage.align(replace(session, variant="procrustes"), corpus, None, procrustes.align)
-    assert beside.path.name == "align@procrustes"
-    assert notes.notes[-1].endswith("has no w2v of variant procrustes: using the plain one")
-    assert align_stage.align(session, corpus, None, PLAN.align).folder == results[2].folder
-    expanded = expand.expand(replace(session, variant="procrustes"), corpus, None, PLAN.expand)
-    assert expanded.manifest.inputs["alignment"]["path"] == str(beside.path)
-    assert not any("has no align of variant" in note for note in notes.notes)
-    replaced = align_stage.align(replace(session, force=True), corpus, None, procrustes.align)
-    assert replaced.manifest.config["method"] == "procrustes"
 
 
 @pytest.mark.slow
@@ -156,9 +136,12 @@ def test_out_goes_elsewhere_and_vectors_come_from_elsewhere(
     assert not (tmp_path / "adapted").is_symlink()
     copy = tmp_path / "other.txt"
     copy.write_text(Path(corpus).read_text("utf-8"), "utf-8")
-    with pytest.raises(ConflictError, match=r"adapted was made from another corpus"):  # before it is read
+    other = replace(PLAN, expand=ExpandConfig(rows="norm"))
+    with pytest.raises(ConflictError, match=r"adapted holds another result \(rows: map → norm"):  # before it is read
+        adapt(replace(session, out=tmp_path / "adapted"), str(copy), model, other)
+    assert len(session.workspace.corpora()) == 1
+    with pytest.raises(ConflictError, match=r"adapted holds another result \("):
         adapt(replace(session, out=tmp_path / "adapted"), str(copy), model, PLAN)
-    assert not [*session.workspace.root.glob("other-*/*/corpus")]
     export_vectors(session, tmp_path / "my.vec.gz", corpus, None)
     empty = Session(Workspace(tmp_path / "elsewhere"), Notes(), out=tmp_path / "map")
     aligned = align_stage.align(empty, None, model, PLAN.align, tmp_path / "my.vec.gz")
@@ -172,16 +155,20 @@ def test_out_goes_elsewhere_and_vectors_come_from_elsewhere(
 
 
 @pytest.mark.slow
-def test_damage_upstream_is_found(session: Session, results: list[Result], corpus: str, model: str) -> None:
+def test_damage_upstream_is_found(session: Session, results: list[Result], corpus: str) -> None:
     file = results[1].folder / "vectors.safetensors"
-    data = bytearray(file.read_bytes())
+    whole = file.read_bytes()
+    data = bytearray(whole)
     data[-1] ^= 1
     file.write_bytes(data)
-    with pytest.raises(InputError, match=r"vectors\.safetensors is damaged"):
-        align_stage.align(replace(session, force=True), corpus, None, PLAN.align)
-    with pytest.raises(InputError, match=r"vectors\.safetensors is damaged"):
-        expand.expand(replace(session, force=True), corpus, None, PLAN.expand)
-    assert adapt(session, corpus, model, PLAN)[1].fresh  # noticed, and made again
+    for number, command in ((2, align_stage.align), (3, expand.expand)):
+        shutil.rmtree(results[number].folder)
+        with pytest.raises(InputError, match=r"vectors\.safetensors is damaged"):
+            command(session, corpus, None, (PLAN.align, PLAN.expand)[number - 2])  # type: ignore[operator]
+        if number == 2:  # the map again, from whole vectors
+            file.write_bytes(whole)
+            align_stage.align(session, corpus, None, PLAN.align)
+            file.write_bytes(data)
 
 
 @pytest.mark.usefixtures("results")
@@ -204,8 +191,9 @@ def test_pieces_per_word_are_those_of_the_text(
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         assert pieces[name] == pytest.approx(sum(len(tokenizer.tokenize(line)) for line in lines) / n_words)
     assert pieces["after"] < pieces["before"]
-    shutil.rmtree(results[0].path.resolve())
-    again = expand.expand(replace(session, force=True), corpus, None, PLAN.expand)
+    shutil.rmtree(results[0].folder)
+    shutil.rmtree(results[3].folder)
+    again = expand.expand(session, corpus, None, PLAN.expand)
     assert again.manifest.facts["pieces_per_word"] is None
 
 
@@ -215,7 +203,7 @@ def test_rows_can_be_made_otherwise_without_refitting(
 ) -> None:
     _, _, aligned, plain = results
     config = ExpandConfig(rows=rows)  # type: ignore[arg-type]
-    changed = expand.expand(replace(session, variant=rows), corpus, None, config)
+    changed = expand.expand(session, corpus, None, config)
     assert changed.manifest.inputs["alignment"]["sha256"] == aligned.manifest.digest
     new, mapped = (rows_of(result)[-len(NEW) :] for result in (changed, plain))
     assert new.shape == mapped.shape
@@ -237,9 +225,7 @@ def test_rows_are_chosen_on_held_out_words(minilm: Path, session: Session, tmp_p
     cosines = {name: figures["cosine"] for name, figures in rows["heldout"].items()}
     assert cosines.keys() == {"norm", "pieces", "form"}
     assert rows["recipe"] == max(cosines, key=lambda name: cosines[name]) != "norm"
-    named = expand.expand(
-        replace(session, variant="named"), None, None, ExpandConfig(rows=rows["recipe"]), aligned.path
-    )
+    named = expand.expand(session, None, None, ExpandConfig(rows=rows["recipe"]), aligned.path)
     assert rows_of(chosen).tobytes() == rows_of(named).tobytes()
     assert all(figures["by_count"] == [] for figures in rows["heldout"].values())  # these vectors have no counts
     card = (chosen.folder / "README.md").read_text()
@@ -252,18 +238,17 @@ def test_rows_are_chosen_on_held_out_words(minilm: Path, session: Session, tmp_p
 @pytest.mark.usefixtures("results")
 def test_too_few_words_to_fit_or_choose_rows_by(session: Session, notes: Notes, corpus: str) -> None:
     with pytest.raises(InputError, match="held-out figures need 50"):
-        expand.expand(replace(session, variant="auto"), corpus, None, ExpandConfig(rows="auto"))
+        expand.expand(session, corpus, None, ExpandConfig(rows="auto"))
     notes.warnings.clear()
     by_form, by_pieces = (
-        expand.expand(replace(session, variant=name), corpus, None, config)
-        for name, config in (("form", ExpandConfig()), ("pieces", ExpandConfig(rows="pieces")))
+        expand.expand(session, corpus, None, config) for config in (ExpandConfig(), ExpandConfig(rows="pieces"))
     )
     [warning] = notes.warnings
     assert re.fullmatch(r"rows from form need 50 known words .*, and the text has \d+: the new rows are .*", warning)
     assert rows_of(by_form).tobytes() == rows_of(by_pieces).tobytes()
     assert by_form.manifest.facts["rows"] == {"recipe": "pieces", "heldout": {}}
     assert by_form.manifest.config["rows"] == "form"  # so that it is up to date in the next run
-    assert not expand.expand(replace(session, variant="form"), corpus, None, ExpandConfig()).fresh
+    assert not expand.expand(session, corpus, None, ExpandConfig()).fresh
 
 
 def test_held_out_documents_are_not_trained_on(session: Session, corpus: str, model: str) -> None:
@@ -274,14 +259,6 @@ def test_held_out_documents_are_not_trained_on(session: Session, corpus: str, mo
     assert set(held) < lines
     assert 30 <= len(held) <= 90
     assert prepared.manifest.counts["documents"] == len(lines) - len(held)
-
-
-@pytest.mark.slow
-def test_options_that_were_not_given_stay_as_they_were(session: Session, corpus: str, model: str) -> None:
-    corpus_stage.prepare(session, corpus, model, TextOptions(heldout=0.2))
-    w2v.w2v(session, corpus, None, PLAN.w2v, TextOptions())
-    with pytest.raises(ConflictError, match=r"heldout: 0\.2 → 0\.1"):
-        w2v.w2v(session, corpus, None, PLAN.w2v, TextOptions(heldout=0.1))
 
 
 def test_a_document_that_does_not_fit_in_memory_is_refused(session: Session, tmp_path: Path, model: str) -> None:
@@ -296,16 +273,6 @@ def test_missing_earlier_stages_name_their_command(session: Session, corpus: str
     corpus_stage.prepare(session, corpus, model, TextOptions())
     with pytest.raises(MissingError, match="run greenadapt w2v first"):
         align_stage.align(session, corpus, None, PLAN.align)
-
-
-@pytest.mark.slow
-def test_a_map_whose_vectors_went_is_refused(session: Session, results: list[Result], corpus: str) -> None:
-    w2v.w2v(replace(session, force=True), corpus, None, replace(PLAN.w2v, epochs=1), PLAN.text)
-    with pytest.raises(MissingError, match=r"changed since .* run greenadapt align again"):
-        neighbours.neighbours(session, corpus, None, ["heart"], 3)
-    shutil.rmtree(results[1].path.resolve())
-    with pytest.raises(MissingError, match="does not exist"):
-        neighbours.neighbours(session, corpus, None, ["heart"], 3)
 
 
 @pytest.mark.slow
@@ -343,7 +310,7 @@ def test_neighbours_are_those_of_the_adapted_models_rows(
     assert neighbours.neighbours(session, None, folder, ["tachycardia"], 3) == table
     with pytest.raises(UsageError, match="leave out one of them"):
         neighbours.neighbours(session, "another", folder, ["tachycardia"], 3)
-    trained = Path(shutil.copytree(folder, results[-1].path.parent / "trained"))  # as a fine-tuned model
+    trained = Path(shutil.copytree(folder, session.workspace.root / "trained"))  # as a fine-tuned model
     manifest = json.loads((trained / "manifest.json").read_text())
     (trained / "manifest.json").write_text(json.dumps(manifest | {"stage": "finetune", "inputs": {}}))
     of_trained = neighbours.neighbours(session, None, str(trained), ["tachycardia"], 3)
@@ -351,7 +318,7 @@ def test_neighbours_are_those_of_the_adapted_models_rows(
     of_map = neighbours.neighbours(session, None, None, ["tachycardia"], 3, results[2].path)
     assert {"aligned → wordpieces", "aligned → aligned"} <= {row.view for row in of_map}
     for removed in (1, 2):  # word vectors, then the map
-        shutil.rmtree(results[removed].path.resolve())
+        shutil.rmtree(results[removed].folder)
         assert [row.view for row in neighbours.neighbours(session, None, folder, ["heart"], 3)] == [*views][:2]
         assert "the neighbours of word vectors are left out" in notes.notes[-1]
     with pytest.raises(MissingError, match=r"'tachycardya'.*near: tachycardia"):
@@ -359,22 +326,38 @@ def test_neighbours_are_those_of_the_adapted_models_rows(
 
 
 @pytest.mark.slow
-def test_variants_share_the_corpus_unless_they_read_it_otherwise(session: Session, corpus: str, model: str) -> None:
-    plain = w2v.w2v(session, corpus, model, PLAN.w2v, PLAN.text)
-    small = replace(session, variant="small")
-    vectors = w2v.w2v(small, corpus, model, replace(PLAN.w2v, dim=8), PLAN.text)
-    assert vectors.manifest.inputs["corpus"] == plain.manifest.inputs["corpus"]
-    held = replace(session, variant="held")
-    heldout = w2v.w2v(held, corpus, model, PLAN.w2v, TextOptions(heldout=0.2))
-    assert heldout.manifest.inputs["corpus"]["path"].endswith("corpus@held")
-    assert not w2v.w2v(held, corpus, model, PLAN.w2v, PLAN.text).fresh
+def test_another_configuration_is_another_result_and_the_name_moves(
+    session: Session, results: list[Result], corpus: str, model: str
+) -> None:
+    procrustes = replace(PLAN, align=AlignConfig(method="procrustes"))
+    others = adapt(session, corpus, model, procrustes)
+    assert [result.fresh for result in others] == [False, False, True, True]
+    assert others[-1].path == results[-1].path  # the name
+    assert others[-1].path.resolve() == others[-1].folder != results[-1].folder
+    assert [result.fresh for result in adapt(session, corpus, model, PLAN)] == [False] * 4
+    assert results[-1].path.resolve() == results[-1].folder
 
 
 @pytest.mark.slow
-def test_force_reads_the_text_otherwise(session: Session, corpus: str, model: str) -> None:
-    w2v.w2v(session, corpus, model, PLAN.w2v, PLAN.text)
-    held = TextOptions(heldout=0.2)
-    with pytest.raises(ConflictError, match=r"heldout: 0\.0 → 0\.2"):
-        w2v.w2v(session, corpus, model, PLAN.w2v, held)
-    assert w2v.w2v(replace(session, force=True), corpus, model, PLAN.w2v, held).fresh
-    assert not w2v.w2v(session, corpus, model, PLAN.w2v, PLAN.text).fresh
+def test_an_old_map_is_never_applied_to_new_vectors(
+    session: Session, results: list[Result], corpus: str, model: str
+) -> None:
+    """Several workers train other vectors under the same key."""
+    other = w2v.w2v(session, corpus, model, replace(PLAN.w2v, seed=2), PLAN.text)
+    for number in (1, 3):
+        shutil.rmtree(results[number].folder)
+    shutil.copytree(other.folder, results[1].folder)
+    with pytest.raises(MissingError, match=r"holds other vectors .* run greenadapt align again"):
+        expand.expand(session, corpus, None, PLAN.expand)
+    align_stage.align(session, corpus, None, PLAN.align)
+    assert expand.expand(session, corpus, None, PLAN.expand).fresh
+
+
+@pytest.mark.slow
+def test_options_of_the_text_need_not_be_repeated(session: Session, corpus: str, model: str) -> None:
+    prepared = corpus_stage.prepare(session, corpus, model, TextOptions(heldout=0.2))
+    assert isinstance(prepared, Result)
+    trained = w2v.w2v(session, corpus, None, PLAN.w2v, TextOptions())
+    assert trained.manifest.inputs["corpus"]["sha256"] == prepared.manifest.digest
+    other = w2v.w2v(session, corpus, None, PLAN.w2v, TextOptions(heldout=0.1))
+    assert other.manifest.inputs["corpus"]["sha256"] != prepared.manifest.digest

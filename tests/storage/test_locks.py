@@ -14,7 +14,6 @@ from greenadapt.errors import ConflictError, LockedError
 from greenadapt.storage.files import beside
 from greenadapt.storage.locks import holder, lock
 from greenadapt.storage.outputs import open_file
-from greenadapt.storage.workspace import Workspace
 from tests.support.processes import held
 
 IMPORTS = """
@@ -135,17 +134,4 @@ def test_why_it_cannot_be_created_is_one_error(tmp_path: Path, write: Callable[[
     (tmp_path / "file").touch()
     for out, reason in ((tmp_path / "file" / "out", f"{tmp_path / 'file'} is not a folder"), (Path("/proc/out"), ".+")):
         with pytest.raises(ConflictError, match=rf"{out} cannot be created \({reason}\): give another"), write(out):
-            pass
-
-
-@pytest.mark.slow
-def test_a_second_command_is_told_which_one_is_running(tmp_path: Path) -> None:
-    code = (
-        "with Session(Workspace(path), Silent(), command='greenadapt w2v --corpus a').locked('a', 'm'):\n"
-        "    print('held', flush=True); time.sleep(60)\n"
-    )
-    with running(code, tmp_path) as (pid, line):
-        assert line == "held"
-        message = rf"process {pid} on .* \(greenadapt w2v --corpus a\) is writing {tmp_path}/a/m: wait"
-        with pytest.raises(ConflictError, match=message), Workspace(tmp_path).locked("a", "m"):
             pass

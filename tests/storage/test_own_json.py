@@ -21,9 +21,6 @@ PACKAGE = Path(__file__).parents[2] / "greenadapt"
 OTHERS = {
     "storage/files.py": "the functions that read a file of another program, and greenadapt's own",
     "storage/arrays.py": "headers of safetensors",
-    "storage/workspace.py": "a number in the header of safetensors",
-    "storage/ownership.py": "whether a file is greenadapt's own, which decides nothing else",
-    "corpus/download.py": "the publisher's manifests and metadata",
     "corpus/text.py": "the user's text, with lone surrogates",
     "corpus/rows.py": "the user's JSON lines",
     "tasks/questions.py": "the user's questions",
@@ -35,7 +32,6 @@ OTHERS = {
 FOREIGN = {
     "checkpoints/reader.py": "config.json and the index of shards",
     "checkpoints/source.py": "config.json, and a manifest that may be another program's",
-    "inference/search/store.py": "meta.json of tantivy",
     "storage/files.py": "one uses the other",
     "tokenization/files.py": "tokenizer_config.json; vocab.json and settings of transformers",
 }
@@ -140,7 +136,7 @@ def test_a_wrong_line_is_named(tmp_path: Path) -> None:
         list(read_own_lines(file))
 
 
-MANIFEST = {"greenadapt": "0.2.0", "stage": "w2v", "config": {}, "inputs": {}}
+MANIFEST = {"format": 2, "stage": "w2v", "key": "k", "config": {}, "inputs": {}}
 FACTS = {"corpus": "a", "model": {"name": "b", "source": "c"}}
 COMPILED = {"quantize": "none", "head": "TokenClassification", "inputs": ["attention_mask"]}
 

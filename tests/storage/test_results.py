@@ -1,31 +1,43 @@
-"""Another path is another input; other content behind the same path is an update, of finished models only by force."""
+"""The rules of results: written once, resumed by their key, never replaced; see ``greenadapt/storage/results.py``."""
 
 import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from greenadapt.corpus.opening import source_input
-from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
+from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.progress import Silent
-from greenadapt.storage.files import hash_json
-from greenadapt.storage.jobs import Job, Outcome, Place, check_place, plan_job, run_job
-from greenadapt.storage.results import Result, open_result, read_manifest, result_behind, verified
-from tests.conftest import Notes
+from greenadapt.storage import results
+from greenadapt.storage.results import (
+    Job,
+    Outcome,
+    Place,
+    Result,
+    check_out,
+    found_at,
+    open_result,
+    read_manifest,
+    run,
+    verified,
+)
+from tests.conftest import Notes, contents
 
 
-class Counter:
-    """A builder that writes one file and counts its runs."""
+class Builder:
+    """Writes one file, and counts its runs."""
 
     def __init__(self, text: str = "hello") -> None:
-        self.runs = 0
-        self.text = text
+        self.runs, self.text = 0, text
 
     def __call__(self, work: Path) -> Outcome:
         self.runs += 1
@@ -34,440 +46,376 @@ class Counter:
         return Outcome({"words": 3})
 
 
-def run(place: Place, build: Counter, *, config: dict = {"dim": 8}, source: str = "a", force: bool = False) -> Result:  # noqa: B006
-    job = Job("w2v", config, {"corpus": {"sha256": hash_json(source), "path": "x"}}, build)
-    return run_job(place, job, force=force, progress=Silent())
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "results" / "w2v", tmp_path / "names" / "c" / "m" / "w2v")
 
 
-@pytest.fixture(params=["linked", "folder"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return Place(tmp_path / "ws" / "w2v", linked=request.param == "linked")
+def job(build: Callable[[Path], Outcome] | None = None, **settings: Any) -> Job:
+    """A job with one setting and no input, unless ``settings`` are other fields."""
+    return replace(Job("w2v", {"dim": 8}, {}, build or Builder()), **settings)
 
 
-def test_a_result_says_what_it_is(place: Place) -> None:
-    result = run(place, Counter())
+def make(place: Place, of: Job) -> Result:
+    return run(place, of, Silent())
+
+
+def left(place: Place) -> list[str]:
+    """What lies beside the result."""
+    return sorted(path.name for path in place.folder.parent.iterdir())
+
+
+def test_a_result_has_files_checksums_and_a_name(place: Place) -> None:
+    result = make(place, job(card=lambda work, outcome, cost: f"# {outcome.counts} {cost['attempts']}"))
     assert result.fresh
-    assert (place.path / "sub" / "file.txt").read_text() == "hello"
-    assert place.path.is_symlink() == place.linked
-    manifest = verified(open_result(place.path, "w2v")).manifest
+    assert left(place) == ["w2v"]
+    assert sorted(contents(place.folder)) == ["README.md", "manifest.json", "sub/file.txt"]
+    manifest = verified(open_result(place.folder, "w2v")).manifest
     assert manifest == result.manifest
-    assert manifest.counts == {"words": 3}
-    assert manifest.files["sub/file.txt"]["bytes"] == 5
-    assert manifest.cost["seconds"] >= 0
-    assert not run(place, Counter("not built")).fresh
-    assert (place.path / "sub" / "file.txt").read_text() == "hello"
+    assert (manifest.counts, [*manifest.files]) == ({"words": 3}, ["sub/file.txt"])
+    assert place.link is not None
+    assert place.link.readlink() == Path("../../../results/w2v")
+    assert (place.link / "sub" / "file.txt").read_text() == "hello"
+    assert (place.folder / "README.md").read_text() == "# {'words': 3} 1"
 
 
-def test_changed_input_is_made_again_and_old_versions_go_once_nobody_reads_them(place: Place) -> None:
-    build = Counter("first")
-    reading = run(place, build).folder
-    for source, text in (("b", "second"), ("c", "third")):
-        build.text = text
-        assert run(place, build, source=source).fresh
-        assert (place.path / "sub" / "file.txt").read_text() == text
-        if place.linked and text == "second":  # a reader that began before the swap goes on
-            assert (reading / "sub" / "file.txt").read_text() == "first"
-    texts = sorted(path.read_text() for path in place.path.parent.rglob("file.txt") if not path.is_symlink())
-    assert [text for text in texts if text == "first"] == []
+def test_a_second_run_finds_the_result_and_moves_its_name_back(place: Place, tmp_path: Path) -> None:
+    build = Builder()
+    first = make(place, job(build))
+    make(Place(tmp_path / "results" / "other", place.link), job(build, config={"dim": 9}))
+    again = make(place, job(build))
+    assert build.runs == 2
+    assert (again.fresh, again.manifest) == (False, first.manifest)
+    assert place.link is not None
+    assert place.link.resolve() == place.folder
 
 
-def test_links_give_a_reader_all_files_of_one_version(place: Place) -> None:
-    def make(text: str) -> Path:
-        def build(work: Path) -> Outcome:
-            for name in ("words", "embedding"):
-                (work / name).write_text(text)
-            return Outcome({})
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stage": "align"},
+        {"config": {"dim": 9}},
+        {"named": {"corpus": "b"}},
+        {"inputs": {"text": {"sha256": "1"}}},
+    ],
+    ids=["stage", "setting", "name", "input"],
+)
+def test_what_is_in_the_key(change: dict[str, Any]) -> None:
+    assert job().key != job(**change).key
 
-        return run_job(place, Job("w2v", {}, {}, build), force=True, progress=Silent()).folder
 
-    reading = make("old")
-    read = [(reading / "words").read_text()]
-    make("new")
-    read.append((reading / "embedding").read_text())
-    # What the links of a workspace save: a folder that is swapped as a whole is a mixture to this reader.
-    assert read == ["old", "old" if place.linked else "new"]
+def test_what_is_not_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = job(inputs={"text": {"sha256": "1", "path": "/a"}}).key
+    assert job(inputs={"text": {"sha256": "1", "path": "/b"}}, command="x", checkpoints=("a",)).key == key
+    # A new option leaves old keys alone while it has its default.
+    assert job(defaults={"dim": 8}).key == job(config={"dim": 8, "new": 1}, defaults={"dim": 8, "new": 1}).key
+    before = job().key
+    monkeypatch.setattr(results, "VERSIONS", {"w2v": 2})
+    assert job().key != before
+
+
+def test_anything_else_in_the_place_is_refused_with_the_difference(place: Place, tmp_path: Path) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text("a")
+    of_text = job(inputs={"text": source_input(str(text))})
+    make(place, of_text)
+    before = contents(place.folder)
+    for other, difference in (
+        (replace(of_text, config={"dim": 9}), "dim: 8 → 9"),
+        (replace(of_text, stage="align"), "of w2v, not of align"),
+        (replace(of_text, inputs={}), "text: .*a.txt → none"),
+        (replace(of_text, inputs={"text": {"sha256": "1", "path": str(text)}}), "text changed"),
+    ):
+        with pytest.raises(ConflictError, match=rf"holds another result \({difference}\)"):
+            make(place, other)
+    assert contents(place.folder) == before
+    assert left(place) == ["w2v"]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link", "dead-link"])
+def test_what_others_made_is_refused_and_stays(place: Place, tmp_path: Path, kind: str) -> None:
+    place.folder.parent.mkdir()
+    (tmp_path / "mine").mkdir()
+    if kind == "file":
+        place.folder.write_text("mine")
+    elif kind == "folder":
+        place.folder.mkdir()
+        (place.folder / "mine.txt").write_text("mine")
+    else:
+        place.folder.symlink_to(tmp_path / ("mine" if kind == "link" else "nothing"))
+    before = contents(tmp_path)
+    build = Builder()
+    for refused in (lambda: check_out(place.folder), lambda: make(place, job(build))):
+        with pytest.raises(ConflictError, match="exists and"):
+            refused()
+    assert (build.runs, contents(tmp_path)) == (0, before)
+
+
+def test_an_empty_folder_is_used_and_a_mount_point_refused(place: Place) -> None:
+    place.folder.mkdir(parents=True)
+    assert make(place, job()).fresh
+    with pytest.raises(ConflictError, match="is a mount point"):
+        check_out(Path("/"))
+
+
+def test_settings_are_compared_before_any_input_is_read(place: Place) -> None:
+    make(place, job())
+    check_out(place.folder, "w2v", {"dim": 8})
+    with pytest.raises(ConflictError, match="dim: 8 → 9"):
+        check_out(place.folder, "w2v", {"dim": 9})
+    with pytest.raises(ConflictError, match="a result of w2v, not of align"):
+        check_out(place.folder, "align")
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_run_that_fails_leaves_nothing(place: Place, error: BaseException) -> None:
+    def fail(work: Path) -> Outcome:
+        (work / "half").write_text("half")
+        raise error
+
+    with pytest.raises(type(error)):
+        make(place, job(fail))
+    assert left(place) == []
+
+
+def test_a_run_resumes_from_its_checkpoints_and_from_no_other_ones(place: Place) -> None:
+    seen: list[list[str]] = []
+
+    def build(work: Path) -> Outcome:
+        seen.append(sorted(path.name for path in work.iterdir() if path.name[0] != "."))
+        (work / "checkpoint").write_text("1")
+        (work / "scratch").mkdir(exist_ok=True)
+        if len(seen) in (1, 2):
+            raise KeyboardInterrupt
+        return Outcome({})
+
+    jobs = [job(build, config={"dim": dim}, checkpoints=("checkpoint",), scratch=("scratch",)) for dim in (1, 2)]
+    other = Place(place.folder.with_name("other"))
+    for at, of in ((place, jobs[0]), (other, jobs[1])):
+        with pytest.raises(KeyboardInterrupt):
+            make(at, of)
+    assert make(place, jobs[0]).manifest.cost["attempts"] == 2
+    assert make(other, jobs[1]).manifest.cost["attempts"] == 2
+    assert seen == [[], [], *[["checkpoint", "scratch"]] * 2]
+    assert left(place) == ["other", "w2v"]
+    assert sorted(contents(place.folder)) == ["checkpoint", "manifest.json"]
 
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_killed_attempts_are_part_of_the_cost(place: Place) -> None:
+def test_killed_attempts_are_part_of_the_cost(place: Place, tmp_path: Path) -> None:
     def build(work: Path) -> Outcome:
         end = time.process_time() + 0.3
         while time.process_time() < end:
             pass
-        if not (place.work.with_name(place.work.name + ".seen")).exists():
-            place.work.with_name(place.work.name + ".seen").touch()
+        (work / "checkpoint").touch()
+        if not (tmp_path / "seen").exists():
+            (tmp_path / "seen").touch()
             time.sleep(2.5)  # the cost is kept every other second
             raise KeyboardInterrupt
         return Outcome({})
 
-    job = Job("w2v", {}, {}, build, checkpoints=("*",))
+    of = job(build, checkpoints=("checkpoint",))
     with pytest.raises(KeyboardInterrupt):
-        run_job(place, job, force=False, progress=Silent())
-    cost = run_job(place, job, force=False, progress=Silent()).manifest.cost
+        make(place, of)
+    cost = make(place, of).manifest.cost
     assert cost["attempts"] == 2
     assert cost["cpu_seconds"] >= 0.5  # the system counts in hundredths
     assert cost["seconds"] >= 2.3
 
 
-def test_another_configuration_is_refused_with_the_difference(place: Place) -> None:
-    run(place, Counter())
-    with pytest.raises(ConflictError, match=r"dim: 8 → 9.*--force"):
-        run(place, Counter(), config={"dim": 9})
-    assert (place.path / "sub" / "file.txt").read_text() == "hello"
-    assert run(place, Counter("new"), config={"dim": 9}, force=True).fresh
-    assert (place.path / "sub" / "file.txt").read_text() == "new"
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.storage.test_results import Builder, job, make
+from greenadapt.storage.results import Place
+
+number, written = int(sys.argv[2]), 0
+def audit(event, arguments):
+    global written
+    writes = event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink")
+    writes |= event == "open" and isinstance(arguments[1], str) and arguments[1][0] in "wxa"
+    if writes and sys.argv[1] in str(arguments[0]):
+        written += 1
+        if written == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(audit)
+root = Path(sys.argv[1])
+make(Place(root / "results" / "w2v", root / "names" / "c" / "m" / "w2v"), job(card=lambda *_: "card"))
+"""
 
 
-def test_a_failed_run_leaves_the_old_result_and_no_rubbish(place: Place) -> None:
-    def fail(work: Path) -> Outcome:
-        (work / "half").write_text("half")
-        raise OSError(28, "No space left on device")
+@pytest.mark.slow
+def test_killed_at_every_write(tmp_path: Path) -> None:
+    """At any moment there is no result, or a whole one; the same command again makes it."""
+    number, ended = 0, False
+    while not ended:
+        number += 1
+        root = tmp_path / str(number)
+        killed = subprocess.run([sys.executable, "-c", _KILLED, root, str(number)], check=False)
+        ended = killed.returncode == 0
+        assert ended or killed.returncode == -signal.SIGKILL
+        place = Place(root / "results" / "w2v", root / "names" / "c" / "m" / "w2v")
+        if place.folder.exists():
+            verified(open_result(place.folder, "w2v"))
+        make(place, job(card=lambda *_: "card"))
+        assert {name for name in contents(place.folder) if name != ".lock"} == {
+            *("README.md", "manifest.json", "sub/file.txt")
+        }
+        assert left(place) == ["w2v"]
+        assert place.link is not None
+        assert place.link.resolve() == place.folder
+    assert number > 8
 
-    run(place, Counter())
-    with pytest.raises(OSError, match="No space left"):
-        run_job(place, Job("w2v", {"dim": 9}, {}, fail), force=True, progress=Silent())
-    assert open_result(place.path, "w2v").manifest.config == {"dim": 8}
-    assert list(place.path.parent.rglob("half")) == []
+
+_SLOW = """
+import sys, time
+from pathlib import Path
+from greenadapt.storage.results import Outcome, Place
+from tests.storage.test_results import job, make
+
+def build(work):
+    (work / "file").write_text(sys.argv[3])
+    time.sleep(float(sys.argv[2]))
+    return Outcome({})
+
+print(make(Place(Path(sys.argv[1])), job(build, command=f"greenadapt {sys.argv[3]}")).fresh)
+"""
 
 
-def test_what_a_killed_run_left_is_kept_for_the_same_job_only(place: Place) -> None:
-    seen: list[list[str]] = []
-    notes = Notes()
+def test_of_two_writers_one_waits_says_for_whom_and_finds_the_result(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", _SLOW, tmp_path / "w2v"]
+    with subprocess.Popen([*arguments, "2", "first"], stdout=subprocess.PIPE, text=True) as first:
+        work = Place(tmp_path / "w2v").work(job().key)
+        while not (work / "file").exists():
+            time.sleep(0.01)
+        notes, build = Notes(), Builder()
+        assert make(Place(tmp_path / "other"), job(build, config={"dim": 9})).fresh  # another key does not wait
+        assert first.poll() is None
+        result = run(Place(tmp_path / "w2v"), job(build), notes)
+        assert first.communicate()[0] == "True\n"
+    [note] = notes.notes
+    assert f"process {first.pid} on" in note
+    assert "(greenadapt first) is writing" in note
+    assert (result.fresh, build.runs) == (False, 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "w2v"]
+
+
+def test_after_a_writer_that_was_killed_the_next_one_builds(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", _SLOW, tmp_path / "w2v", "60", "first"]) as first:
+        work = Place(tmp_path / "w2v").work(job().key)
+        while not (work / "file").exists():
+            time.sleep(0.01)
+        first.kill()
+    assert make(Place(tmp_path / "w2v"), job()).fresh
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["w2v"]
+
+
+def test_an_input_that_grows_meanwhile_leaves_no_result(place: Place, tmp_path: Path) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text("one\n")
 
     def build(work: Path) -> Outcome:
-        seen.append(sorted(path.name for path in work.iterdir() if path.name != ".greenadapt"))
-        (work / "checkpoint").write_text("1")
-        if len(seen) in (1, 2):
-            raise KeyboardInterrupt
+        (work / "checkpoint").touch()
+        with open(text, "a") as file:
+            file.write("two\n")
         return Outcome({})
 
-    for dim in (1, 1, 2, 2):
-        job = Job("w2v", {"dim": dim}, {}, build, checkpoints=("checkpoint",))
-        with suppress(KeyboardInterrupt):
-            run_job(place, job, force=True, progress=notes)
-    assert seen == [[], ["checkpoint"], [], []]
-    assert [str(place.work) in note for note in notes.notes if "removes the unfinished work" in note] == [True]
+    of = job(build, inputs={"text": source_input(str(text))}, checkpoints=("checkpoint",))
+    with pytest.raises(InputError, match=r"a\.txt changed while w2v read it: run the command again"):
+        make(place, of)
+    assert left(place) == []
 
 
-def test_only_a_run_with_a_checkpoint_is_resumed(place: Place) -> None:
-    planned: list[bool] = []
-
-    def build(work: Path) -> Outcome:
-        (work / ("text" if not planned else "checkpoint")).write_text("1")
-        raise KeyboardInterrupt
-
-    job = Job("w2v", {}, {}, build, checkpoints=("check*",))
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            run_job(place, job, force=False, progress=Silent())
-        planned.append(plan_job(place, job, force=False).resumes)
-    assert planned == [False, True]
-
-
-@pytest.mark.parametrize("is_damaged", [False, True])
-def test_a_complete_result_that_was_not_published_is_not_built_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch, *, is_damaged: bool
-) -> None:
-    """A kill after the checkpoints are gone, and before the publication."""
-    counter = Counter()
-
-    def build(work: Path) -> Outcome:
-        (work / "training").mkdir()
-        (work / "training" / "epoch-1").write_text("1")
-        return counter(work)
-
-    job = Job("w2v", {"dim": 8}, {}, build, checkpoints=("training/epoch-*",), scratch=("training",))
-    publish = "publish_version" if place.linked else "publish_folder"
-    with monkeypatch.context() as patch:
-        patch.setattr(f"greenadapt.storage.jobs.{publish}", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            run_job(place, job, force=False, progress=Silent())
-    assert plan_job(place, job, force=False).resumes
-    if is_damaged:
-        (place.work / "sub" / "file.txt").write_text("x")
-    result = run_job(place, job, force=False, progress=Silent())
-    assert result.fresh
-    assert counter.runs == 1 + is_damaged
-    assert (place.path / "sub" / "file.txt").read_text() == "hello"
-    assert sorted(path.name for path in place.path.iterdir()) == ["manifest.json", "sub"]
-    assert not run_job(place, job, force=False, progress=Silent()).fresh
+def test_damage_is_found_by_size_or_checksum_and_named(place: Place) -> None:
+    make(place, job())
+    file = place.folder / "sub" / "file.txt"
+    file.write_text("jello")
+    with pytest.raises(InputError, match=r"file\.txt is damaged: its checksum differs"):
+        verified(open_result(place.folder, "w2v"))
+    file.write_text("hell")
+    for refused in (lambda: make(place, job()), lambda: open_result(place.folder, "w2v")):
+        with pytest.raises(InputError, match=r"file\.txt is damaged: it has 4 bytes instead of 5: remove this folder"):
+            refused()
+    file.unlink()
+    with pytest.raises(InputError, match=r"lacks the file sub/file\.txt"):
+        make(place, job())
 
 
-def interrupt(*_: object) -> Path:
-    raise KeyboardInterrupt
+def test_the_card_may_be_edited_or_removed(place: Place) -> None:
+    make(place, job(card=lambda *_: "card"))
+    (place.folder / "README.md").write_text("mine")
+    assert not make(place, job(card=lambda *_: "card")).fresh
+    (place.folder / "README.md").unlink()
+    verified(open_result(place.folder, "w2v"))
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
-def test_damage_is_found_and_named(place: Place, damage: str) -> None:
-    run(place, Counter())
-    file = place.path / "sub" / "file.txt"
-    {"flip": lambda: file.write_text("hellx"), "cut": lambda: file.write_text("h"), "gone": file.unlink}[damage]()
-    with pytest.raises(InputError, match=r"file\.txt"):
-        verified(open_result(place.path, "w2v"))
-
-
-def test_other_stages_and_formats_are_refused_by_name(place: Place) -> None:
-    run(place, Counter())
-    with pytest.raises(InputError, match=r"w2v.*align"):
-        open_result(place.path, "align")
-    manifest = json.loads((place.path / "manifest.json").read_text())
-    (place.path / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
-    with pytest.raises(InputError, match=r"version 99.*1"):
-        read_manifest(place.path)
-    for content, message in (
-        ({}, "has no stage: run the stage again"),
-        ({**manifest, "color": 1}, "has the unknown keys color"),
-        ({**manifest, "config": []}, r"config is \[\], must be an object"),
-    ):
-        (place.path / "manifest.json").write_text(json.dumps(content))
-        with pytest.raises(InputError, match=rf"manifest\.json:? {message}"):
-            read_manifest(place.path)
-    (place.path / "manifest.json").write_text("{")
-    with pytest.raises(InputError, match=r"manifest\.json"):
-        read_manifest(place.path)
-    with pytest.raises(MissingError):
-        read_manifest(place.path / "nowhere")
-
-
-def test_a_mount_point_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, build = Place(tmp_path / "out", linked=False), Counter()
-    run(place, build)
-    monkeypatch.setattr("os.path.ismount", lambda path: Path(path) == place.path)
-    assert not run(place, build).fresh
-    with pytest.raises(ConflictError, match=f"{place.path} is a mount point"):
-        run(place, build, force=True)
-    shutil.rmtree(place.path)
-    place.path.mkdir()
-    with pytest.raises(ConflictError, match="is a mount point"):
-        run(place, build)
-    with pytest.raises(ConflictError, match="is a mount point"):
-        check_place(place, "w2v", {}, force=False)
-    assert build.runs == 1
-
-
-def test_a_workspace_may_be_copied_with_its_links_followed(tmp_path: Path) -> None:
-    place = Place(tmp_path / "ws" / "w2v", linked=True)
-    first = run(place, Counter("first"))
-    place.path.unlink()
-    shutil.copytree(first.folder, place.path)
-    assert not run(place, Counter("first")).fresh
-    assert run(place, Counter("second"), source="b").fresh
-    assert place.path.is_symlink()
-    assert (place.path / "sub" / "file.txt").read_text() == "second"
-    assert run(place, Counter("third"), source="c").fresh
-    place.path.unlink()
-    place.path.mkdir()
-    (place.path / "thesis.txt").write_text("years of work")
-    with pytest.raises(ConflictError, match="no greenadapt result"):
-        run(place, Counter(), force=True)
-
-
-def test_force_mends_a_broken_manifest(place: Place) -> None:
-    run(place, Counter())
-    (place.path / "manifest.json").write_text("{")
-    assert place.current() is None
-    if place.linked:
-        assert run(place, Counter(), force=True).fresh
-        assert open_result(place.path, "w2v").manifest.counts == {"words": 3}
-    else:  # nothing says that the folder is ours
-        with pytest.raises(ConflictError, match="no greenadapt result"):
-            run(place, Counter(), force=True)
-
-
-def test_publishing_one_stage_leaves_the_readers_of_another(tmp_path: Path) -> None:
-    w2v, variant = Place(tmp_path / "w2v"), Place(tmp_path / "w2v@other")
-    reading = run(w2v, Counter("first")).folder
-    run(w2v, Counter("second"), source="b")
-    run(variant, Counter("third"))
-    assert (reading / "sub" / "file.txt").read_text() == "first"
-    run(w2v, Counter("fourth"), source="c")
-    assert not reading.exists()
-
-
-def test_a_signal_while_a_finished_result_is_written_loses_nothing(place: Place) -> None:
-    build = Counter()
-
-    def card(work: Path, outcome: Outcome, cost: dict) -> str:
-        signal.raise_signal(signal.SIGINT)
-        return "card"
-
-    job = Job("w2v", {}, {"corpus": {"sha256": "1", "path": "x"}}, build, checkpoints=("*",), card=card)
-    with pytest.raises(KeyboardInterrupt):
-        run_job(place, job, force=False, progress=Silent())
-    assert not run_job(place, job, force=False, progress=Silent()).fresh
-    assert build.runs == 1
+def test_another_stage_or_version_is_not_opened(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(place, job())
+    with pytest.raises(InputError, match="is a result of w2v, expected align"):
+        open_result(place.folder, "align")
+    monkeypatch.setattr(results, "VERSIONS", {"w2v": 2})
+    with pytest.raises(InputError, match="is of version 1 of w2v, this greenadapt reads 2"):
+        open_result(place.folder, "w2v")
 
 
 @pytest.mark.parametrize(
-    "broken",
+    ("change", "message"),
     [
-        *(
-            {"files": {name: {"sha256": "0" * 64, "bytes": 6}}}
-            for name in ("../../secret", "/etc/hostname", "a/../../b", "", "a\ud800", "a\0")  # not in the folder
-        ),
-        {"files": {"a": 5}},
-        {"files": {"a": {"sha256": "0"}}},
-        {"files": {"a": {"sha256": "0", "bytes": "5"}}},
-        {"inputs": {"a": []}},
-        {"inputs": {"a": {}}},
-        {"inputs": {"a": {"sha256": "0", "relative": {}}}},
-        {"cost": {"seconds": [1]}},
-        {"inputs": {"a": {"sha256": "0", "sources": [1]}}},
-        {"cost": {"seconds": 10**400}},
-        {"cost": {"seconds": float("nan")}},
+        ({"format": 1}, "format version 1"),
+        ({"files": {"../../etc/passwd": {"sha256": "", "bytes": 1}}}, "not one that a stage writes"),
+        ({"files": {"/etc/passwd": {"sha256": "", "bytes": 1}}}, "not one that a stage writes"),
+        ({"inputs": {"text": {"sha256": 1}}}, "not one that a stage writes"),
+        ({"config": 3}, "config"),
+        ({"surprise": 3}, "unknown keys surprise"),
     ],
 )
-def test_entries_of_a_manifest_have_their_types(tmp_path: Path, broken: dict) -> None:
-    place = Place(tmp_path / "w2v")
-    run(place, Counter())
-    manifest = json.loads((place.path / "manifest.json").read_text())
-    (place.path / "manifest.json").write_text(json.dumps({**manifest, **broken}))
-    with pytest.raises(InputError, match=r"manifest\.json.*run the stage again"):
-        read_manifest(place.path)
-    assert place.current() is None
+def test_a_manifest_that_no_stage_wrote_is_refused(place: Place, change: dict[str, Any], message: str) -> None:
+    make(place, job())
+    file = place.folder / "manifest.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(InputError, match=message):
+        read_manifest(place.folder)
+    file.unlink()
+    with pytest.raises(MissingError, match="holds no greenadapt result"):
+        read_manifest(place.folder)
 
 
-def test_a_file_of_a_named_folder_that_was_changed_since_is_replaced_by_force_only(place: Place) -> None:
-    run(place, Counter())
-    (place.path / "sub" / "file.txt").write_text("trained on")
-    if place.linked:
-        assert run(place, Counter()).fresh  # a workspace mends itself
-        return
-    with pytest.raises(ConflictError, match=r"sub/file.txt was changed since .*--force"):
-        run(place, Counter())
-    assert (place.path / "sub" / "file.txt").read_text() == "trained on"
-    assert run(place, Counter(), force=True).fresh
-    (place.path / "sub" / "file.txt").unlink()
-    assert run(place, Counter()).fresh
-
-
-def job(**sources: Path | str) -> Job:
-    def build(work: Path) -> Outcome:
-        (work / "model").write_text("trained")
-        return Outcome({})
-
-    return Job("finetune", {"epochs": 1}, {name: source_input(str(path)) for name, path in sources.items()}, build)
-
-
-def run_with_inputs(place: Place, job: Job, *, force: bool = False) -> Result:
-    return run_job(place, job, force=force, progress=Notes())
+def test_a_moved_home_is_the_same(tmp_path: Path) -> None:
+    """Inputs are found by their path relative to the result, and the name by its relative link."""
+    home = tmp_path / "home"
+    first = make(Place(home / "results" / "w2v", home / "names" / "w2v"), job())
+    inputs = {"vectors": first.as_input()}
+    make(Place(home / "results" / "align", home / "names" / "align"), job(stage="align", inputs=inputs))
+    moved = Path(shutil.move(home, tmp_path / "moved"))
+    aligned = open_result(moved / "names" / "align", "align")
+    source = found_at(aligned.manifest.inputs["vectors"], aligned.folder)
+    assert source == moved / "results" / "w2v"
+    assert open_result(source, "w2v").manifest.digest == aligned.manifest.inputs["vectors"]["sha256"]
+    build = Builder()
+    assert not make(Place(moved / "results" / "w2v", moved / "names" / "w2v"), job(build)).fresh
 
 
 @pytest.fixture
-def run_place(tmp_path: Path) -> Place:
-    for name in "ab":
-        (tmp_path / f"{name}.tsv").write_text(name)
-    return Place(tmp_path / "run", linked=False)
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "readonly"
+    folder.mkdir()
+    if os.geteuid() == 0:
+        pytest.skip("NOT TESTED: a folder that cannot be written, as root")
+    folder.chmod(0o500)
+    yield folder
+    folder.chmod(0o700)
 
 
-def test_another_path_is_another_input(run_place: Place, tmp_path: Path) -> None:
-    a, b = tmp_path / "a.tsv", tmp_path / "b.tsv"
-    manifest = run_with_inputs(run_place, job(train=a)).manifest
-    with pytest.raises(ConflictError, match=rf"train: {a} → {b}.*--out"):
-        run_with_inputs(run_place, job(train=b))
-    with pytest.raises(ConflictError, match=rf"test: none → {b}"):
-        run_with_inputs(run_place, job(train=a, test=b))
-    with pytest.raises(ConflictError, match=rf"train: {a} → none, dev: none → {b}"):
-        run_with_inputs(run_place, job(dev=b))
-    with pytest.raises(ConflictError, match=rf"epochs: 1 → 2, train: {a} → {b}"):
-        run_with_inputs(run_place, replace(job(train=b), config={"epochs": 2}))
-    assert run_with_inputs(run_place, job(train=a)).manifest == manifest
-    assert run_with_inputs(run_place, job(train=b), force=True).fresh
+def test_a_folder_that_cannot_be_written_is_named(read_only: Path) -> None:
+    with pytest.raises(ConflictError, match="cannot be created"):
+        make(Place(read_only / "w2v"), job())
 
 
-def test_every_source_of_a_corpus_is_protected(tmp_path: Path) -> None:
-    sources = {str(tmp_path / name / "text.txt"): "1" for name in "ab"}
-    inputs = {"text": {"sha256": "1", "sources": sources}}
-    for name in "ab":
-        place = Place(tmp_path / name, linked=False)
-        with pytest.raises(UsageError, match=f"{name} holds .*{name}/text.txt, which is an input"):
-            run_with_inputs(place, replace(job(), inputs=inputs))
-
-
-def test_the_same_content_elsewhere_is_up_to_date(run_place: Place, tmp_path: Path) -> None:
-    run_with_inputs(run_place, job(train=tmp_path / "a.tsv"))
-    (tmp_path / "a.tsv").rename(tmp_path / "moved.tsv")
-    assert not run_with_inputs(run_place, job(train=tmp_path / "moved.tsv")).fresh
-
-
-def test_other_spellings_are_the_same_path(run_place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "here").symlink_to(tmp_path)
-    (tmp_path / "link.tsv").symlink_to("a.tsv")
-    run_with_inputs(run_place, job(train=tmp_path / "a.tsv"))
-    for number, spelling in enumerate(["a.tsv", "~/a.tsv", "here/a.tsv", "link.tsv", "./a.tsv"]):
-        (tmp_path / "a.tsv").write_text(f"content {number}")
-        assert run_with_inputs(run_place, job(train=spelling)).fresh
-        assert not run_with_inputs(run_place, job(train=spelling)).fresh
-
-
-@pytest.mark.parametrize("by_earlier_version", [False, True])
-def test_a_checkout_that_was_moved(tmp_path: Path, by_earlier_version: bool) -> None:
-    old, new = tmp_path / "old", tmp_path / "new"
-    old.mkdir()
-    (old / "a.tsv").write_text("a")
-    place = Place(old / "runs" / "a", linked=False)
-    place.path.parent.mkdir()
-    run_with_inputs(place, job(train=old / "a.tsv"))
-    if by_earlier_version:
-        manifest = json.loads((place.path / "manifest.json").read_text())
-        del manifest["inputs"]["train"]["relative"]
-        (place.path / "manifest.json").write_text(json.dumps(manifest))
-    old.rename(new)
-    place = Place(new / "runs" / "a", linked=False)
-    assert not run_with_inputs(place, job(train=new / "a.tsv")).fresh
-    (new / "a.tsv").write_text("changed")
-    if by_earlier_version:  # which did not say where the file lay beside the result
-        with pytest.raises(ConflictError, match=r"old/a.tsv → .*new/a.tsv"):
-            run_with_inputs(place, job(train=new / "a.tsv"))
-    else:
-        assert run_with_inputs(place, job(train=new / "a.tsv")).fresh
-
-
-def test_inputs_in_a_workspace_that_was_moved(tmp_path: Path) -> None:
-    """Its results lie behind links, which lead elsewhere than their names say."""
-    text = tmp_path / "a.tsv"
-    text.write_text("a")
-    folder = tmp_path / "ws" / "corpus"
-    w2v = run_with_inputs(Place(folder / "w2v", linked=True), job(text=text))
-    entry = {"sha256": w2v.manifest.digest, "path": str(folder / "w2v")}
-    place = Place(folder / "align", linked=True)
-    run_with_inputs(place, replace(job(text=text), stage="align", inputs={"vectors": entry}))
-    (tmp_path / "ws").rename(tmp_path / "moved")
-    moved = tmp_path / "moved" / "corpus"
-    stored = read_manifest(moved / "align").inputs["vectors"]
-    assert result_behind(stored, moved / "align") == moved / "w2v"
-
-
-def test_a_finished_model_is_only_trained_again_by_force(run_place: Place, tmp_path: Path) -> None:
-    def finished() -> Job:
-        return replace(job(train=tmp_path / "a.tsv", test=tmp_path / "b.tsv"), replaced_only_by_force=True)
-
-    first = run_with_inputs(run_place, finished())
-    (tmp_path / "b.tsv").write_text("corrected")
-    with pytest.raises(ConflictError, match=r"test .*--force"):
-        run_with_inputs(run_place, finished())
-    with pytest.raises(ConflictError, match=r"test .*greenadapt evaluate"):
-        run_with_inputs(run_place, replace(finished(), advice={"test": "greenadapt evaluate"}))
-    assert json.loads((run_place.path / "manifest.json").read_text())["cost"] == first.manifest.cost
-    assert run_with_inputs(run_place, finished(), force=True).fresh
-    (run_place.path / "model").write_text("damaged")
-    with pytest.raises(InputError, match=r"run/model .*--force"):
-        run_with_inputs(run_place, finished())
-    assert run_with_inputs(run_place, finished(), force=True).fresh
-
-
-def test_results_that_a_workspace_finds_by_name_are_no_other_inputs(tmp_path: Path) -> None:
-    inputs = []
-    for name in ("w2v", "w2v@wide"):
-        (tmp_path / name).mkdir()
-        inputs.append({"vectors": {"sha256": name, "path": str(tmp_path / name)}})
-    place = Place(tmp_path / "align@wide")
-    first, second = (replace(job(), inputs=entries) for entries in inputs)
-    run_with_inputs(place, first)
-    assert run_with_inputs(place, second).fresh
-    elsewhere = replace(job(), inputs={"vectors": {"sha256": "x", "path": os.devnull}})
-    with pytest.raises(ConflictError, match=r"vectors: .*w2v@wide → /dev/null.*--variant"):
-        run_with_inputs(place, elsewhere)
+def test_a_name_that_cannot_be_moved_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "names").write_text("a file")
+    notes = Notes()
+    assert run(Place(tmp_path / "w2v", tmp_path / "names" / "w2v"), job(), notes).fresh
+    [warning] = notes.warnings
+    assert "cannot be made to lead to the new result" in warning

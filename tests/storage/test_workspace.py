@@ -1,16 +1,24 @@
+"""HOME: names of corpora and models, and what ``clean`` may remove."""
+
 from pathlib import Path
 
 import pytest
 
 from greenadapt.errors import ConflictError, MissingError, UsageError
 from greenadapt.progress import Silent
-from greenadapt.storage.jobs import Job, Outcome, run_job
-from greenadapt.storage.workspace import Workspace
+from greenadapt.storage.results import Job, Outcome, Result, run
+from greenadapt.storage.workspace import Unneeded, Workspace, remove, unfinished_in, unneeded
 
 
-def make(workspace: Workspace, corpus: str, model: str, stage: str, variant: str | None = None) -> None:
-    place = workspace.place(corpus, model, stage, variant)
-    run_job(place, Job(stage, {}, {}, lambda work: Outcome({})), force=False, progress=Silent())
+def make(
+    workspace: Workspace, corpus: str, model: str, stage: str, source: Result | None = None, dim: int = 1
+) -> Result:
+    def build(work: Path) -> Outcome:
+        (work / "file").write_text(str(dim))
+        return Outcome({})
+
+    job = Job(stage, {"dim": dim}, {"source": source.as_input()} if source else {}, build, named={"corpus": corpus})
+    return run(workspace.place(job, corpus, model), job, Silent())
 
 
 def test_where_the_workspace_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,23 +40,67 @@ def test_one_model_is_found_and_several_are_listed(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     with pytest.raises(MissingError, match="pydocs"):
         workspace.only_model("pydocs")
-    make(workspace, "pydocs", "minilm", "w2v")
+    with pytest.raises(MissingError, match="run greenadapt w2v first"):
+        workspace.find_result("pydocs", "minilm", "w2v")
+    first = make(workspace, "pydocs", "minilm", "w2v")
     assert workspace.only_model("pydocs") == "minilm"
+    assert workspace.find_result("pydocs", "minilm", "w2v").manifest == first.manifest
     with pytest.raises(MissingError, match=r"pydocs\?"):
         workspace.only_model("pydoc")
     make(workspace, "pydocs", "org--name", "w2v")
     with pytest.raises(UsageError, match=r"2 models .*minilm, org--name"):
         workspace.only_model("pydocs")
+    make(workspace, "text", "minilm", "align")
+    with pytest.raises(UsageError, match=r"2 corpora \(pydocs, text\)"):
+        workspace.only_corpus()
+    assert workspace.only_corpus(stage="align") == "text"
 
 
-def test_a_variant_is_kept_beside_and_falls_back_to_the_plain_one(tmp_path: Path) -> None:
+def test_a_name_leads_to_the_newest_result(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
-    with pytest.raises(MissingError, match="greenadapt w2v"):
-        workspace.find_place("c", "m", "w2v", "big")
-    make(workspace, "c", "m", "w2v")
-    assert workspace.find_place("c", "m", "w2v", "big").path.name == "w2v"
-    make(workspace, "c", "m", "w2v", "big")
-    assert workspace.find_place("c", "m", "w2v", "big").path.name == "w2v@big"
-    assert workspace.stages("c", "m") == ["w2v", "w2v@big"]
-    with pytest.raises(UsageError):
-        workspace.place("c", "m", "w2v", "../up")
+    for dim in (1, 2, 1):
+        result = make(workspace, "c", "m", "w2v", dim=dim)
+        assert workspace.find_result("c", "m", "w2v").folder == result.folder
+        assert (result.path / "file").read_text() == str(dim)
+    assert len([*(tmp_path / "results").iterdir()]) == 2
+
+
+def test_clean_keeps_named_results_and_all_that_they_were_made_from(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    first = make(workspace, "c", "m", "w2v", dim=1)
+    aligned = make(workspace, "c", "m", "align", first)
+    second = make(workspace, "c", "m", "w2v", dim=2)
+    third = make(workspace, "c", "m", "w2v", dim=3)
+    others = [tmp_path / "results" / "mine", tmp_path / "results" / "w2v-short", tmp_path / "notes.txt"]
+    for path in others:
+        path.write_text("not a result")
+    assert [item.path for item in unneeded(workspace)] == [second.folder]
+    assert [remove(item) for item in unneeded(workspace)] == [""]
+    kept = {first.folder, aligned.folder, third.folder, *others[:2]}
+    assert {*(tmp_path / "results").iterdir()} == kept
+    make(workspace, "c", "m", "align", third, dim=2)
+    assert {item.path for item in unneeded(workspace)} == {first.folder, aligned.folder}
+
+
+def test_clean_beside_a_running_build_leaves_it_alone(tmp_path: Path) -> None:
+    workspace, seen = Workspace(tmp_path), []
+
+    def build(work: Path) -> Outcome:
+        (work / "checkpoint").touch()
+        seen.append([(item.path, item.writer is not None) for item in unfinished_in(work.parent)])
+        seen.append([*unneeded(workspace)])
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return Outcome({})
+
+    job = Job("w2v", {}, {}, build, checkpoints=("checkpoint",))
+    place = workspace.place(job, "c", "m")
+    with pytest.raises(KeyboardInterrupt):
+        run(place, job, Silent())
+    work = place.work(job.key)
+    assert seen == [[(work, True)], []]
+    [item] = unneeded(workspace)
+    assert (item.kind, item.path) == ("unfinished", work)
+    assert remove(item) == ""
+    assert [*unneeded(workspace)] == []
+    assert remove(Unneeded("result", tmp_path / "gone", 0)).startswith("No such file")

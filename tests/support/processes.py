@@ -122,15 +122,15 @@ runpy.run_module("greenadapt", run_name="__main__", alter_sys=True)
 """
 
 
-def interrupted(command: Iterable[object], state: Path, number: signal.Signals) -> subprocess.CompletedProcess[str]:
-    """Start ``greenadapt`` with ``command`` and send it a signal once the file ``state`` has content.
+def interrupted(command: Iterable[object], state: str, number: signal.Signals) -> subprocess.CompletedProcess[str]:
+    """Start ``greenadapt`` with ``command`` and send it a signal once a file that ``state`` matches has content.
 
     It saves the state of a training after each step.
     """
     process = Forked(["-c", _SAVING_OFTEN, *command])
     deadline = time.monotonic() + 100
     while process.poll() is None and time.monotonic() < deadline:
-        if state.is_file() and state.stat().st_size:
+        if any(path.stat().st_size for path in Path().glob(state)):
             break
         time.sleep(0.005)
     process.send_signal(number)

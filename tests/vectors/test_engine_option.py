@@ -6,7 +6,6 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +46,12 @@ def no_gensim(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, name, None)
 
 
-KEPT = (
-    "greenadapt: the fast engine, which made the existing vectors, needs numba, not installed: "
-    'pip install "greenadapt[fast]", or use --force to make them with gensim\'s'
-)
 SLOWER = 'numba is not installed, so gensim\'s slower engine is used: pip install "greenadapt[fast]"'
 
 
 def config_in(folder: Path) -> Any:
     """The configuration of the vectors in the workspace in ``folder``."""
-    (manifest,) = (folder / "ws").glob("*/*/w2v/manifest.json")
+    (manifest,) = (folder / "ws").glob("names/*/*/w2v/manifest.json")
     return json.loads(manifest.read_text())["config"]
 
 
@@ -79,22 +74,6 @@ def test_without_gensim_the_fast_engine_trains(tmp_path: Path, tiny_model: Calla
     assert config_in(tmp_path)["engine"] == "fast"
 
 
-def test_vectors_of_an_engine_that_is_gone(
-    tmp_path: Path, tiny_model: Callable[..., Path], request: pytest.FixtureRequest
-) -> None:
-    run = partial(invoke, tmp_path, "w2v", "--model", tiny_model(), "--json")
-    assert summary(run("--engine", "gensim")) == ("done", "gensim")
-    request.getfixturevalue("no_gensim")
-    assert summary(run()) == ("up to date", "gensim")
-    refused = run(text="another text of a patient with tachycardia\n")
-    assert (refused.exit_code, refused.stdout) == (1, "")
-    assert refused.stderr.splitlines()[-1] == (
-        "greenadapt: the gensim engine, which made the existing vectors, needs gensim, not installed: install "
-        "gensim, which has wheels for Python 3.11 to 3.13, or use --force to make them with the fast engine"
-    )
-    assert summary(run("--force")) == ("done", "fast")
-
-
 @pytest.mark.usefixtures("no_numba", "no_gensim")
 def test_without_any_engine(tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
     result = invoke(tmp_path, "w2v", "--model", tiny_model())
@@ -110,12 +89,9 @@ def test_what_auto_stands_for(request: pytest.FixtureRequest, engine: ResolvedEn
     if not has_numba:
         request.getfixturevalue("no_numba")
     notes = Notes()
-    assert w2v.resolve_engine(W2VConfig(engine=engine), None, notes) == W2VConfig(engine=engine)
-    other_engine: ResolvedEngine = "gensim" if engine == "fast" else "fast"
-    assert w2v.resolve_engine(W2VConfig(engine=engine), other_engine, notes) == W2VConfig(engine=engine)
-    assert w2v.resolve_engine(W2VConfig(window=3), engine, notes) == W2VConfig(window=3, engine=engine)
+    assert w2v.resolve_engine(W2VConfig(engine=engine), notes) == W2VConfig(engine=engine)
     assert notes.lines == []
-    resolved = w2v.resolve_engine(W2VConfig(window=3), None, notes)
+    resolved = w2v.resolve_engine(W2VConfig(window=3), notes)
     assert resolved == W2VConfig(window=3, engine="fast" if has_numba else "gensim")
     assert notes.lines == ([] if has_numba else [SLOWER])
 
@@ -204,7 +180,7 @@ def test_a_missing_numba_is_an_error_before_anything_is_prepared(
     assert " ".join(result.stderr.split()) == (
         'greenadapt: --engine fast needs numba, not installed: pip install "greenadapt[fast]", or use --engine gensim'
     )
-    assert not list((tmp_path / "ws").glob("*/*/corpus*"))
+    assert not list((tmp_path / "ws").glob("results/corpus*"))
 
 
 @pytest.mark.parametrize("command", ["w2v", "adapt"])
@@ -225,13 +201,6 @@ def test_both_commands_pass_the_engine_on(tmp_path: Path, tiny_model: Callable[.
         assert config_in(folder)["engine"] == "fast"
 
 
-def summary(result: Result) -> tuple[str, str]:
-    """What ``w2v --json`` did, and the engine that its result is of."""
-    assert result.exit_code == 0, result.stderr
-    facts = json.loads(result.stdout)
-    return facts["status"], facts["config"]["engine"]
-
-
 @pytest.mark.usefixtures("no_numba")
 @pytest.mark.parametrize("command", ["w2v", "adapt"])
 def test_without_numba_gensim_is_used_and_one_line_says_so(
@@ -241,25 +210,3 @@ def test_without_numba_gensim_is_used_and_one_line_says_so(
     assert result.exit_code == 0, result.stderr
     assert result.stderr.splitlines().count(SLOWER) == 1
     assert config_in(tmp_path)["engine"] == "gensim"
-
-
-@pytest.mark.slow
-def test_auto_keeps_to_the_engine_of_the_result_that_is_there(tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
-    """As where numba is removed, the result made anew without it, and numba installed again."""
-    run = partial(invoke, tmp_path, "w2v", "--model", tiny_model(), "--json")
-    assert summary(run()) == ("done", "fast")
-    with pytest.MonkeyPatch.context() as patch:
-        without_numba(patch)
-        again = run()
-        assert summary(again) == ("up to date", "fast")
-        assert SLOWER not in again.stderr
-        refused_update = run(text="another text of a patient with tachycardia\n")
-        assert (refused_update.exit_code, refused_update.stdout) == (1, "")
-        assert refused_update.stderr.splitlines()[-1] == KEPT
-        assert summary(run("--force")) == ("done", "gensim")
-    assert summary(run()) == ("up to date", "gensim")
-    assert summary(run(text="another text of a patient\n")) == ("done", "gensim")
-    refused = run("--engine", "fast")
-    assert (refused.exit_code, refused.stdout) == (1, "")
-    assert "another configuration (engine: gensim → fast)" in " ".join(refused.stderr.split())
-    assert summary(run("--force")) == ("done", "fast")

@@ -28,9 +28,9 @@ from greenadapt.report.tables import (
     scores_table,
     signed,
 )
-from greenadapt.stages.plan import UP_TO_DATE, PlannedStep
 from greenadapt.storage.files import Json
 from greenadapt.storage.results import Result
+from greenadapt.storage.workspace import is_key_of
 from greenadapt.vectors.neighbours import Neighbours
 from greenadapt.vectors.quality import RARE
 
@@ -73,7 +73,9 @@ def _lines(result: Result, *, judges_map: bool) -> list[str]:
     quality += [_recipes(rows)] if rows and rows["heldout"] and not judges_map else []
     if pieces := manifest.facts.get("pieces_per_word"):
         quality.append(f"  pieces per word of the text: {pieces['before']:.2f} before, {pieces['after']:.2f} now")
-    return [f"{manifest.stage}: {status}; {counts_in_words(manifest.counts)}", *quality, f"  {result.path}"]
+    quality += _adapter(manifest.facts.get("adapter"))
+    again = [] if result.fresh else [f"  to make it again, remove {result.folder}"]
+    return [f"{manifest.stage}: {status}; {counts_in_words(manifest.counts)}", *quality, f"  {result.path}", *again]
 
 
 def counts_in_words(counts: dict[str, Any]) -> str:
@@ -106,24 +108,6 @@ def _number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def print_plan(steps: Iterable[PlannedStep], as_json: bool) -> None:
-    """Print the steps, as lines of JSON or as text."""
-    if as_json:
-        print_json(*(step.as_dict() for step in steps))
-    else:
-        print_text(line for step in steps for line in _step_lines(step))
-
-
-def _step_lines(step: PlannedStep) -> list[str]:
-    if step.status == UP_TO_DATE:
-        text = f"up to date; {counts_in_words(step.counts)}"
-    else:
-        parts = [f"{step.status}: {step.why}", *(["resumes a killed run"] if step.resumes else [])]
-        parts += [] if step.seconds is None else [f"took {duration(step.seconds)} last time"]
-        text = "; ".join(parts)
-    return [f"{step.stage}: {text}", *_adapter(step.adapter), f"  {step.folder}"]
-
-
 def _adapter(counts: Json | None) -> list[str]:
     if counts is None:
         return []
@@ -154,7 +138,7 @@ _COLUMNS = ["stage", "state", "made", "size", "time"]
 
 
 def print_status(rows: Sequence[Json], root: Path | None) -> None:
-    """Print the rows of ``status``; ``root`` is the workspace, if they are of one."""
+    """Print the rows of ``status``; ``root`` is HOME, if they are of it."""
     results = [row for row in rows if row["kind"] == "result"]
     if root is not None:
         print_text([f"Workspace {root}" if rows else f"Workspace {root}: nothing in it yet", ""])
@@ -163,38 +147,33 @@ def print_status(rows: Sequence[Json], root: Path | None) -> None:
     for row in rows:
         if row["kind"] == "unfinished":
             print_text(_unfinished(row))
-        elif row["kind"] == "lock":
-            print_text([f"Locked: {row['writer']} is writing", f"  {row['file']}"])
-    leftovers = [row for row in rows if row["kind"] == "leftovers"]
-    if leftovers:
-        kinds = ", ".join(f"{_KINDS[row['what']][1]} {byte_size(row['bytes'])}" for row in leftovers)
+    if unneeded := [row for row in rows if row["kind"] == "unneeded"]:
+        kinds = ", ".join(
+            f"{counted(row['files'], *_KINDS[row['what']])} ({byte_size(row['bytes'])})" for row in unneeded
+        )
         print_text([f"greenadapt clean would remove: {kinds}"])
 
 
 _KINDS = {
-    "version": ("old version", "old versions"),
-    "unfinished": ("unfinished work", "unfinished work"),
-    "download": ("download", "downloads"),
-    "input": ("kept input", "kept input"),
-    "cache": ("cache", "caches"),
+    "result": ("older result", "older results"),
+    "unfinished": ("unfinished result", "unfinished results"),
+    "input": ("stored input", "stored inputs"),
+    "fold": ("fold of assess", "folds of assess"),
 }
-"""Kinds of removable files: singular and plural."""
+"""Kinds of what clean removes: singular and plural."""
 
 
 def _group(row: Json, root: Path | None) -> str:
-    if root is None:
-        return ""
-    return ", ".join(filter(None, (row["corpus"], row["model"]))) if _is_below(row, root) else "Written elsewhere"
-
-
-def _is_below(row: Json, root: Path) -> bool:
-    return Path(row["folder"]).is_relative_to(root)
+    return "" if root is None else ", ".join(filter(None, (row["corpus"], row["model"])))
 
 
 def _print_group(title: str, rows: Sequence[Json], root: Path | None) -> None:
+    def name(row: Json) -> str:
+        return _named(row) if root is None else str(row["stage"])
+
     cells = [
         [
-            _name(row, root),
+            name(row),
             row["state"],
             "" if row["made"] is None else local_time(row["made"]),
             "" if row["bytes"] is None else byte_size(row["bytes"]),
@@ -203,33 +182,19 @@ def _print_group(title: str, rows: Sequence[Json], root: Path | None) -> None:
         for row in rows
     ]
     print_table(title, _COLUMNS, cells)
-    reasons = [f"{_name(row, root)}: {why}" for row in rows if row["state"] != "not made" for why in row["why"]]
-    if reasons:
-        print_text([*(f"  {reason}" for reason in reasons), ""])
-
-
-def _name(row: Json, root: Path | None) -> str:
-    """A stage with its variant, or outside a workspace with its folder."""
-    if root is not None and not _is_below(row, root):
-        return f"{row['stage']} {_from_home(row['folder'])}"
-    if root is not None:
-        return str(row["stage"]) + (f"@{row['variant']}" if row["variant"] else "")
-    return _named(row)
-
-
-def _from_home(folder: str) -> str:
-    path = Path(folder)
-    return f"~/{path.relative_to(Path.home())}" if path.is_relative_to(Path.home()) else folder
+    if reasons := [f"  {name(row)}: {row['why']}" for row in rows if row["why"]]:
+        print_text([*reasons, ""])
 
 
 def _unfinished(row: Json) -> list[str]:
-    stage = " of ".join(filter(None, (row["stage"], ", ".join(filter(None, (row["corpus"], row["model"]))))))
     spent = f", {duration(row['seconds'])} so far" if row["seconds"] else ""
     state, after = (
-        ("Being made", "") if row["writer"] else ("Unfinished", "; the same command resumes it or starts over")
+        ("Being made", f" by {row['writer']}")
+        if row["writer"]
+        else ("Unfinished", "; the same command resumes it or starts over")
     )
     text = f"{byte_size(row['bytes'])}, changed {local_time(row['changed'])}{spent}{after}"
-    return [f"{state}: {stage}: {text}", f"  {row['folder']}"]
+    return [f"{state}: {row['name']}: {text}", f"  {row['folder']}"]
 
 
 def local_time(iso: str) -> str:
@@ -237,17 +202,18 @@ def local_time(iso: str) -> str:
     return datetime.fromisoformat(iso).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def print_cleaning(
-    removable: Sequence[Json], retained: Sequence[Json], as_json: bool, *, to_stderr: bool = False
-) -> None:
-    """Print the rows that ``clean`` would remove, and those that it keeps."""
+def print_cleaning(rows: Sequence[Json], *, as_json: bool, to_stderr: bool = False) -> None:
+    """Print the rows that ``clean`` would remove."""
     if as_json:
-        print_json(*removable, *retained)
+        print_json(*rows)
         return
     with redirect_stdout(sys.stderr) if to_stderr else nullcontext():
-        print_text(line for row in removable for line in _removable(row))
-        print_text(_sum("To remove", removable) if removable else ["nothing to remove"])
-        print_text(line for row in retained for line in (f"Kept: {row['why']}", f"  {row['path']}"))
+        print_text(
+            line
+            for row in rows
+            for line in (f"{_KINDS[row['what']][0]}: {byte_size(row['bytes'])}", f"  {row['path']}")
+        )
+        print_text(_sum("To remove", rows) if rows else ["nothing to remove"])
 
 
 def print_removed(rows: Sequence[Json], as_json: bool) -> None:
@@ -257,11 +223,6 @@ def print_removed(rows: Sequence[Json], as_json: bool) -> None:
         return
     print_text(_sum("Removed", [row for row in rows if row["action"] == "removed"]))
     print_text(line for row in rows if row["why"] for line in (f"Kept: {row['why']}", f"  {row['path']}"))
-
-
-def _removable(row: Json) -> list[str]:
-    of = ", ".join(filter(None, (row["corpus"], row["model"], row["stage"])))
-    return [f"{_KINDS[row['what']][0]}{f' of {of}' if of else ''}: {byte_size(row['bytes'])}", f"  {row['path']}"]
 
 
 def _sum(verb: str, rows: Sequence[Json]) -> list[str]:
@@ -305,7 +266,7 @@ def _print_stages(title: str, rows: Sequence[Json]) -> None:
 def _named(row: Json) -> str:
     """A stage, and the last part of its folder unless that is the stage's own in a workspace."""
     name = Path(row.get("folder") or row["stage"]).name
-    return str(row["stage"]) if name == row["stage"] else f"{row['stage']} {name}"
+    return str(row["stage"]) if is_key_of(name, row["stage"]) else f"{row['stage']} {name}"
 
 
 def print_rows(scores: Json) -> None:

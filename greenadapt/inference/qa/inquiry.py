@@ -279,7 +279,6 @@ def _on_documents(questions: Sequence[Question], sources: InquirySources, progre
 
 def _searched(questions: Sequence[Question], index: Index, retrieval: RetrievalConfig, progress: Progress) -> Inquiry:
     """Each question on the best paragraphs of the index."""
-    index.warn_unfinished(progress)
     passages: dict[tuple[str, int], Passage] = {}  # once, however many questions find them
     matches: dict[str, list[tuple[Passage, float]]] = {}
     with progress.bar("search", len(questions), "questions") as bar:

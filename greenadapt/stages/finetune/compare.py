@@ -1,11 +1,10 @@
 """Compare fine-tuned models on a test set or by cross-validation, with confidence intervals of their differences."""
 
 import json
-import re
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,24 +12,21 @@ import numpy as np
 
 from greenadapt.checkpoints.layout import PREDICTIONS, SEEDS, TASK_FILE, read_described
 from greenadapt.checkpoints.provenance import model_input, read_facts, starting_model
-from greenadapt.checkpoints.source import PretrainedModel, find_local_model, find_model
+from greenadapt.checkpoints.source import PretrainedModel, find_local_model
 from greenadapt.config import AssessConfig, MemoryConfig, Pool, ReadingOptions
 from greenadapt.corpus.opening import source_input
-from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
+from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.inference.models import OpenedModel, require_one_process
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import PrefixedProgress, Silent
 from greenadapt.stages.finetune.on_cluster import train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest, has_added_words
-from greenadapt.stages.finetune.train import Finetuning, check_finetune, default_out, run_together
-from greenadapt.stages.plan import run_each
-from greenadapt.stages.session import EXPAND, FINETUNE, Session
+from greenadapt.stages.finetune.train import RUNS, Finetuning, check_finetune, run_together
+from greenadapt.stages.session import EXPAND, Session
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
-from greenadapt.storage.files import Json, beside, parse_own, plain, read_own_lines, sync_file
-from greenadapt.storage.jobs import Place
+from greenadapt.storage.files import Json, beside, parse_own, read_own_lines, sync_file
 from greenadapt.storage.locks import lock
-from greenadapt.storage.ownership import remove_if_own
-from greenadapt.storage.results import Manifest, Result, refuse_overlap
+from greenadapt.storage.results import MANIFEST, Result, read_manifest
 from greenadapt.tasks.base import Fold, Task, load_task, make_task
 from greenadapt.tasks.metrics import contexts_of, gap_covered, paired, resampled
 
@@ -57,16 +53,17 @@ def compare(session: Session, request: FinetuneRequest, models: Sequence[str] = 
     request = request.with_chosen_training()
     plain = replace(request, memory=None, memory_config=MemoryConfig())
     requests = [request, *(for_model(plain, model) for model in models)]
-    outs = _outs(session, requests)
-    names = [starting_model(model_request.model).name for model_request in requests]
+    # Only the first model goes to --out; the others lie beside it, and are trained once for all comparisons.
+    folder = RUNS if session.out is None else session.out.parent
+    sessions = [session, *(replace(session, out=None) for _ in models)]
+    runs = [check_finetune(at, of, folder) for at, of in zip(sessions, requests, strict=True)]
+    names = [run.start.model.name for run in runs]
     # Of models with the same name, messages name the folders of results.
-    names = [out.name if names.count(name) > 1 else name for name, out in zip(names, outs, strict=True)]
-    runs = []
-    for out, name, model_request in zip(outs, names, requests, strict=True):
-        progress = PrefixedProgress(session.progress, name) if models else session.progress
-        runs.append(check_finetune(replace(session, out=out, progress=progress), model_request))
+    names = [run.out.name if names.count(name) > 1 else name for name, run in zip(names, runs, strict=True)]
+    if models:
+        runs = [run.prefixed(name) for name, run in zip(names, runs, strict=True)]
     failures = train_on_cluster(session, runs, names if models else ())
-    results = run_each(partial(run_together, run) for number, run in enumerate(runs) if number not in failures.runs)
+    results = [run_together(run) for number, run in enumerate(runs) if number not in failures.runs]
     failures.require_all()
     return Comparison(results, _rows(request, results) if models else [])
 
@@ -81,21 +78,6 @@ def for_model(request: FinetuneRequest, model: str) -> FinetuneRequest:
     if not has_added_words(starting_model(model).folder):
         request = replace(request, unlabelled=None)
     return replace(request, model=model)
-
-
-def _outs(session: Session, requests: list[FinetuneRequest]) -> list[Path]:
-    taken: dict[Path, Path] = {}
-    outs: list[Path] = []
-    for request in requests:
-        chosen = starting_model(request.model)
-        name = find_model(request.model).name
-        out = session.out or default_out(request, chosen)
-        if session.out and outs:
-            out = out.with_name(f"{out.name}-{name}")
-        if taken.setdefault(out, chosen.folder) != chosen.folder:  # adapted to the same corpus in two ways
-            out = out.with_name(f"{out.name}-{name}")
-        outs.append(out)
-    return outs
 
 
 def _rows(request: FinetuneRequest, results: list[Result]) -> list[Json]:
@@ -132,9 +114,6 @@ def statistics_of(task: Any, examples: list[Any], result: Result, seeds: tuple[i
 BASE = "base model"
 VIEWS: tuple[Pool, ...] = get_args(Pool)
 """How an adapted model reads texts; the first, its default, decides the verdict."""
-_RUNNING = "running"
-_OURS = re.compile(rf"{_RUNNING}|[0-9a-f]{{16}}\.(safetensors|part)|\..*")
-"""Names in the folder of finished folds; hidden files are locks, or the system's."""
 
 
 def cross_validate(session: Session, request: FinetuneRequest, base: str | None, config: AssessConfig) -> Json:
@@ -147,16 +126,11 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     ``predicting`` over all folds. ``verdict`` is ``helps``, ``unclear`` or ``hurts``, by the interval of ``mean``. No
     interval covers the choice of the training examples.
 
-    Each finished fold is kept in ``session.out``, or in the workspace, and not computed again. Raises ``UsageError`` if
-    the model has no added words or no known base, ``InputError`` if the base model changed since, ``ConflictError`` if
-    ``session.out`` has other files, and what ``finetune`` raises, before any training.
+    Each finished fold is kept in HOME, and not computed again. Raises ``UsageError`` if the model has no added words or
+    no known base, ``InputError`` if the base model changed since, and what ``finetune`` raises, before any training.
     """
     require_torch("cross-validation")
     require_one_process("assess")
-    work = session.out or session.workspace.folds()
-    refuse_overlap(work, {**request.sources(), "model": request.model}, is_replaced=False)
-    if session.out is not None:
-        _refuse_foreign(session.out)
     adapted = starting_model(request.model)
     if not has_added_words(adapted.folder):
         raise UsageError(f"{request.model} has no added words", "give an adapted model with --model")
@@ -195,15 +169,6 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     }
 
 
-def _refuse_foreign(out: Path) -> None:
-    """Raise ``ConflictError`` if ``out`` is a file, or a folder with anything but finished folds."""
-    if out.exists() and not out.is_dir():
-        raise ConflictError(f"{out} is not a folder", "give another --out")
-    foreign = sorted(path.name for path in out.iterdir() if not _OURS.fullmatch(path.name)) if out.is_dir() else []
-    if foreign:
-        raise ConflictError(f"{out} has files of something else, such as {foreign[0]}", "give an empty or new folder")
-
-
 def _base_of(adapted: PretrainedModel) -> str:
     """The model that ``adapted`` was made from.
 
@@ -214,10 +179,12 @@ def _base_of(adapted: PretrainedModel) -> str:
         raise UsageError(f"{adapted.source} does not say which model it was made from", "name it with --base")
     base: str = facts["model"]["source"]
     base_model = find_local_model(base, adapted.folder, "--base")
-    result = Place(adapted.folder).current()
-    if result is None or result.manifest.stage != EXPAND:  # other stages record the adapted model
+    if not (adapted.folder / MANIFEST).is_file():
         return base
-    if result.manifest.inputs["model"]["sha256"] != model_input(base_model)["sha256"]:
+    manifest = read_manifest(adapted.folder)
+    if manifest.stage != EXPAND:  # other stages record the adapted model
+        return base
+    if manifest.inputs["model"]["sha256"] != model_input(base_model)["sha256"]:
         raise InputError(
             f"{base} changed since {adapted.source} was made from it", "name the model to compare with by --base"
         )
@@ -238,16 +205,13 @@ class _Run:
     @classmethod
     def of(cls, session: Session, request: FinetuneRequest, name: str) -> "_Run":
         """A run that messages call ``name``; raises what ``finetune`` raises before any work."""
-        work = session.out or session.workspace.folds()
-        session = replace(session, progress=PrefixedProgress(session.progress, name), remembers=False)
-        # The run's key, which names its folder, is only known now.
-        checked = check_finetune(replace(session, out=work / _RUNNING / "unnamed"), request)
-        key = Manifest(FINETUNE, plain(checked.config()), checked.inputs()).key[:16]
-        model = checked.start.model
-        views = VIEWS if has_added_words(model.folder) else VIEWS[1:2]
-        session = replace(session, out=work / _RUNNING / key, cluster=None)
-        finetuning = replace(checked, session=session, place=session.place("", model.name, FINETUNE))
-        return cls(finetuning, views, work / f"{key}.safetensors", name)
+        folds = session.workspace.folds()
+        session = replace(session, out=None, progress=PrefixedProgress(session.progress, name))
+        checked = check_finetune(session, request)
+        key = checked.key[:16]
+        views = VIEWS if has_added_words(checked.start.model.folder) else VIEWS[1:2]
+        session = replace(session, out=folds / "running" / key, cluster=None)
+        return cls(replace(checked, session=session), views, folds / f"{key}.safetensors", name)
 
     @property
     def session(self) -> Session:
@@ -256,7 +220,7 @@ class _Run:
     @property
     def is_finished(self) -> bool:
         """Whether there is nothing to do."""
-        return self.file.is_file() and not self.session.force
+        return self.file.is_file()
 
     def measure(self, examples: Sequence[Any]) -> "_Measured":
         """Train, and predict the ``examples`` of the fold; or read the result of the finished run."""
@@ -270,7 +234,8 @@ class _Run:
 
                 measured = self._predict(run_together(self.finetuning), examples)
                 measured.write(self.file)
-            remove_if_own(self.file.parent / _RUNNING / self.file.stem)
+            if (folder := self.finetuning.out).is_dir():
+                shutil.rmtree(folder)
             return measured
 
     def _read(self) -> "_Measured | None":

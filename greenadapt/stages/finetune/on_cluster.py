@@ -22,7 +22,7 @@ from greenadapt.progress import Bar, Silent, SilentBar
 from greenadapt.stages.finetune.train import Finetuning, is_finished
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import expanded
-from greenadapt.storage.jobs import Begun, Outcome, begin_job
+from greenadapt.storage.results import Attempts, Outcome, claim
 from greenadapt.workers import launched_processes
 
 _PROGRESS, _LOG = ".progress", ".log"
@@ -55,32 +55,43 @@ def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequen
     other seeds go on. Raises what ``connected`` raises, and ``InputError`` if a node does not see the same folders,
     models and data.
     """
-    if session.cluster is None or session.plan is not None:
+    if session.cluster is None:
         return Failures()
     if launched_processes()[1] > 1:
         raise UsageError("--cluster and a launcher of several processes exclude each other", "leave out one of them")
     if any(run.request.run.report_to for run in runs):
         raise UsageError("--report-to follows one run after the other", "leave it out, or leave out --cluster")
     with ExitStack() as stack:
-        for run in runs:
-            stack.enter_context(run.session.locked())
-        numbers = {run.place.path: number for number, run in reversed([*enumerate(runs)])}  # a model may be named twice
+        numbers = {run.out: number for number, run in reversed([*enumerate(runs)])}  # a model may be named twice
         begun: dict[int, Begun] = {}
         tasks = []
         for number in numbers.values():
             run = runs[number]
-            job = begin_job(run.place, run.job(_not_here), force=session.force, progress=run.session.progress)
-            if job is not None:  # else up to date
-                begun[number] = job
-                name = names[number] if names else run.place.path.name
-                tasks += [_SeedTask(number, _portable(run), job.work, seed, name) for seed in run.request.seeds]
+            job = run.job(_not_here)
+            work = stack.enter_context(claim(run.session.place(job), job, run.session.progress))
+            if work is not None:  # else up to date
+                begun[number] = Begun(work, Attempts.read(work))
+                name = names[number] if names else run.out.name
+                tasks += [_SeedTask(number, _portable(run), work, seed, name) for seed in run.request.seeds]
         if not tasks:
             return Failures()
         cluster = stack.enter_context(connected(session.cluster))
-        for folder in dict.fromkeys(task.run.place.path.parent for task in tasks):
+        for folder in dict.fromkeys(task.run.out.parent for task in tasks):
             cluster.require_shared(folder)
         cluster.require_files([*{path: None for task in tasks for path in _files(task.run)}])
         return _Training(session, cluster, begun).train(tasks)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A run whose seeds are trained on nodes before this process finishes it."""
+
+    work: Path
+    before: Attempts
+
+    def spend(self, cost: Cost) -> None:
+        """Record ``cost`` as the cost so far; that of earlier attempts is added."""
+        replace(self.before, cost=self.before.cost + cost).write(self.work)
 
 
 def _not_here(work: Path) -> Outcome:

@@ -36,7 +36,7 @@ from greenadapt.inference.entries import read_entries
 from greenadapt.inference.search.paragraphs import sentence_gaps
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.progress import PrefixedProgress, Progress, Silent
-from greenadapt.stages.session import ConfigOf, Session, adapted_model
+from greenadapt.stages.session import Session, adapted_model
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Encoder, Task, TaskData, make_task
 from greenadapt.tasks.metrics import average, chosen_metric, metric_of
@@ -397,7 +397,7 @@ class FinetuneArguments:
         tasks = read_tasks_file(self.tasks, is_paper=self.preset is not None)
         return FinetuneRequest(start, tasks, self.adapter, sampling, **common)
 
-    def _with_preset(self, config: ConfigOf, paper: Json) -> ConfigOf:
+    def _with_preset(self, config: Any, paper: Json) -> Any:
         """``config`` with the ``paper``'s settings, if that is the preset, where the user set no others."""
         if self.preset is None:
             return config

@@ -3,9 +3,9 @@
 It runs in this process, or in several that a launcher started.
 """
 
-import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,12 +22,11 @@ from greenadapt.checkpoints.layout import (
 )
 from greenadapt.checkpoints.provenance import adapted_input, model_facts
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.checkpoints.source import PretrainedModel
-from greenadapt.config import CHOSEN_FOR_TRAINING, RunConfig, TrainConfig
-from greenadapt.corpus.opening import source_input
+from greenadapt.config import RunConfig, TrainConfig
+from greenadapt.corpus.opening import require_source, source_input
 from greenadapt.errors import InputError
 from greenadapt.models.adapters.shape import AdapterShape, layer_parts
-from greenadapt.progress import Silent
+from greenadapt.progress import PrefixedProgress, Silent
 from greenadapt.stages.finetune.request import (
     FinetuneRequest,
     Start,
@@ -38,15 +37,12 @@ from greenadapt.stages.finetune.request import (
     read_task_data,
     read_unlabelled,
     summary,
-    task_key,
 )
 from greenadapt.stages.session import FINETUNE, Session, card_origin, data_name, join_names
-from greenadapt.storage.files import Json, write_json
-from greenadapt.storage.jobs import Job, Outcome, Place
-from greenadapt.storage.results import Result
+from greenadapt.storage.files import Json, real_folder, write_json
+from greenadapt.storage.results import Job, Outcome, Result
 from greenadapt.tasks.base import TaskData, make_task
 from greenadapt.tasks.metrics import metric_of, over_seeds
-from greenadapt.tasks.tasks_file import TaskEntry
 from greenadapt.tokenization.export import copy_tokenizers
 from greenadapt.workers import launched_processes
 
@@ -59,13 +55,10 @@ Build = Callable[[Path], Outcome]
 
 
 class DistributedStage(Protocol):
-    """A stage that writes into ``place``."""
+    """A stage that several processes run together."""
 
     @property
     def session(self) -> Session: ...
-
-    @property
-    def place(self) -> Place: ...
 
     def machine(self) -> "Machine":
         """Start the machine to run on; a single process calls this only if it builds."""
@@ -90,13 +83,12 @@ def run_together(stage: DistributedStage) -> Result:
 
     Raises ``InputError`` in the other processes if the first one failed.
     """
-    session, place = stage.session, stage.place
+    session = stage.session
 
     def run(build: Build) -> Result:
-        with session.locked():
-            return session.run(place, stage.job(build))
+        return session.run(stage.job(build))
 
-    if launched_processes()[1] == 1 or session.plan is not None:
+    if launched_processes()[1] == 1:
         return run(lambda work: stage.build(session, stage.machine, work))
     machine = stage.machine()
     if not machine.is_first:
@@ -104,7 +96,8 @@ def run_together(stage: DistributedStage) -> Result:
         if work is not None:
             stage.build(replace(session, progress=Silent()), lambda: machine, Path(work))
             machine.wait()
-        result = place.current()
+        job = stage.job(lambda _: Outcome({}))
+        result = session.place(job).find(job)
         if result is None:
             raise InputError("the first process failed", "see its error message")
         return result
@@ -125,40 +118,36 @@ def run_together(stage: DistributedStage) -> Result:
     return result
 
 
-def check_finetune(session: Session, request: FinetuneRequest) -> "Finetuning":
-    """Prepare a run; raises errors about models, files or the folder before any work."""
+RUNS = Path("runs")
+"""The folder of models without ``--out``."""
+
+
+def check_finetune(session: Session, request: FinetuneRequest, folder: Path = RUNS) -> "Finetuning":
+    """Prepare a run, which without ``session.out`` writes into a new folder in ``folder``.
+
+    Raises errors about models, files or the folder before any work.
+    """
     start = Start.of(request.model, request.memory, request.memory_config)
-    sources = {name: source_input(source) for name, source in request.sources().items()}
-    session = replace(session, out=session.out or default_out(request, start.model))
-    place = session.place("", start.model.name, FINETUNE)
-    has_dev = any(entry.dev for entry in request.tasks)
-    of_training = CHOSEN_FOR_TRAINING & {*request.automatic} - (set() if has_dev else {"keep"})
-    request = replace(request, training=session.kept_settings(place, FINETUNE, request.training, of_training))
-    request = with_kept_tasks(session, place, request)
-    if not request.is_plain:
-        return Finetuning(session, place, request, start, sources)
-    run = SingleTaskFinetuning(session, place, request, start, sources)
-    session.check(place, FINETUNE, run.config())
+    for source in request.sources().values():
+        require_source(source)
+    run = (SingleTaskFinetuning if request.is_plain else Finetuning)(session, request, start)
+    if session.out is None:
+        run = replace(run, session=replace(session, out=folder / default_name(run)))
+    run.inputs  # noqa: B018  (hashes the files before anything is trained)
+    run.session.check_out(FINETUNE, run.config())
     return run
 
 
-def with_kept_tasks(session: Session, place: Place, request: FinetuneRequest) -> FinetuneRequest:
-    """``request`` with the settings of its tasks that the user left to greenadapt as in the existing result."""
-
-    def kept(entry: TaskEntry) -> TaskEntry:
-        part = "" if request.is_plain else task_key(entry.name)
-        return replace(entry, config=session.kept_settings(place, FINETUNE, entry.config, entry.automatic, part))
-
-    return replace(request, tasks=tuple(map(kept, request.tasks)))
-
-
-def default_out(request: FinetuneRequest, start: PretrainedModel) -> Path:
-    """The default folder of the model that is trained from ``start``."""
+def default_name(run: "Finetuning") -> str:
+    """The default name of a model's folder: its task, model and data, and the first digits of the result's key."""
+    request, model = run.request, run.start.model.name
     strategy = "" if request.memory is None else f"-{request.memory_config.strategy}"
     first = request.tasks[0]
-    if not first.name:
-        return Path("runs") / f"{first.config.task}-{start.name}-{data_name(first.train)}{strategy}"
-    return Path("runs") / f"tasks-{start.name}-{join_names(entry.name for entry in request.tasks)}{strategy}"
+    if first.name:
+        name = f"tasks-{model}-{join_names(entry.name for entry in request.tasks)}{strategy}"
+    else:
+        name = f"{first.config.task}-{model}-{data_name(first.train)}{strategy}"
+    return f"{name}-{run.key[:8]}"
 
 
 def read_scores(folder: Path, task: str | None = None) -> Json:
@@ -175,11 +164,23 @@ class Finetuning:
     """One run of the stage, on tasks that share an encoder."""
 
     session: Session
-    place: Place
     request: FinetuneRequest
     start: Start
-    sources: Mapping[str, Json]
-    """The entries of the files in a manifest, as they were when the command began."""
+
+    @property
+    def out(self) -> Path:
+        """The folder of the result."""
+        assert self.session.out is not None
+        return real_folder(self.session.out)
+
+    @property
+    def key(self) -> str:
+        """The key of the result."""
+        return self.job(lambda _: Outcome({})).key
+
+    def prefixed(self, name: str) -> "Finetuning":
+        """The same run, whose messages begin with ``name``."""
+        return replace(self, session=replace(self.session, progress=PrefixedProgress(self.session.progress, name)))
 
     def config(self) -> Json:
         """The settings that determine the result, without the content of files."""
@@ -192,35 +193,23 @@ class Finetuning:
 
     def job(self, build: Build) -> Job:
         """The job of ``build``."""
-        advice = {}
-        if self.request.test is not None:
-            evaluate = ["greenadapt", "evaluate", "--model", str(self.session.out), "--test", self.request.test]
-            advice["test"] = f"score the model on it with {shlex.join(evaluate)}, or train it again with --force"
-        job = Job(
+        return Job(
             FINETUNE,
             self.config(),
-            self.inputs(),
+            self.inputs,
             build,
+            named={"model": model_facts(self.start.model)},
             checkpoints=(f"{SEEDS}/*/.state/*", f"{SEEDS}/*/.first/.state/*", f"{SEEDS}/*/{SCORES}"),
             card=self.card,
-            replaced_only_by_force=True,
-            advice=advice,
         )
-        if self.session.plan is not None and self.request.adapter is not None:
-            from greenadapt.models.adapters.kinds import count_adapters, shaped_encoder
 
-            start = Checkpoint.open(self.start.model.folder)
-            encoder = shaped_encoder({**start.config, "model_type": start.architecture.model_type}, str(start.folder))
-            counts = count_adapters(self.request.adapter, encoder, len(self.request.tasks))
-            self.session.plan.add_adapter(self.place, counts)
-        return job
-
+    @cached_property
     def inputs(self) -> dict[str, Json]:
-        """The files and models that determine the result, for a manifest."""
+        """The files and models that determine the result, for a manifest, as they were when the command began."""
         inputs = {"model": adapted_input(self.start.model)}
         if self.start.memory is not None:
             inputs["memory"] = self.start.memory.as_input()
-        return inputs | dict(self.sources)
+        return inputs | {name: source_input(source) for name, source in self.request.sources().items()}
 
     def build_seed(self, session: Session, work: Path, seed: int) -> None:
         """Train one seed in ``work``, side by side with other processes; it is finished once the first seed is."""
@@ -258,7 +247,17 @@ class Finetuning:
         machine.end()
         totals, task_facts = self.totals(tasks, counts)
         facts = {"model": model_facts(self.start.model), **task_facts, "scores": {**scores, "seeds": len(finished)}}
-        return Outcome(totals, facts)
+        return Outcome(totals, facts | self._adapter_facts())
+
+    def _adapter_facts(self) -> Json:
+        """What the tasks' adapters add to the encoder, see ``count_adapters``."""
+        if self.request.adapter is None:
+            return {}
+        from greenadapt.models.adapters.kinds import count_adapters, shaped_encoder
+
+        start = Checkpoint.open(self.start.model.folder)
+        encoder = shaped_encoder({**start.config, "model_type": start.architecture.model_type}, str(start.folder))
+        return {"adapter": count_adapters(self.request.adapter, encoder, len(self.request.tasks))}
 
     def summary(self, tasks: Sequence[TaskData], finished: list[Json]) -> Json:
         """``scores.json`` from the scores of the ``finished`` seeds."""
@@ -335,7 +334,7 @@ class Finetuning:
         file = request.unlabelled
         unlabelled = [] if file is None else read_unlabelled(tasks[0], file, session.progress)
         for name, source in request.sources().items():  # another model may have been trained in between
-            if source_input(source)["sha256"] != self.sources[name]["sha256"]:
+            if source_input(source)["sha256"] != self.inputs[name]["sha256"]:
                 raise InputError(
                     f"{source} changed since the command began", "run the command again when its files are finished"
                 )

@@ -1,6 +1,7 @@
 """Models fine-tuned alike: the difference is that of their scores, and what is done is not done again."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -133,9 +134,9 @@ def test_a_model_with_itself(tiny_model: TinyModel, tmp_path: Path, monkeypatch:
     for run_session in (session(tmp_path), replace(session(tmp_path), out=None)):
         row = compare(run_session, request, [str(model)]).rows[1]
         assert (row["difference"], row["low"], row["high"], row["share_positive"]) == (0, 0, 0, 0)
-    assert [path.name for path in (tmp_path / "runs").iterdir() if not path.name.startswith(".")] == [
-        f"ner-{find_model(str(model)).name}-{tmp_path.name}"
-    ]
+    [trained_once] = (tmp_path / "runs").iterdir()
+    assert {path.name for path in tmp_path.glob("ner-*")} == {trained_once.name}  # beside --out
+    assert re.fullmatch(rf"ner-{find_model(str(model)).name}-{tmp_path.name}-[0-9a-f]{{8}}", trained_once.name)
 
 
 @pytest.mark.slow
@@ -154,9 +155,9 @@ def test_two_models_of_one_name_do_not_replace_each_other(
     ours, theirs = compared.results
     assert [row["model"] for row in compared.rows] == ["bert-covid"] * 2
     data = tmp_path.name  # the folder of train.tsv
-    assert ours.path == Path.cwd() / "runs" / f"ner-bert-covid-{data}"
-    assert theirs.path.parent == ours.path.parent
-    assert theirs.path.name.startswith(f"ner-bert-covid-{data}-adapted2-")
+    assert ours.path.parent == theirs.path.parent == Path.cwd() / "runs"
+    names = {path.name[:-9] for path in (ours.path, theirs.path)}
+    assert (names, ours.path == theirs.path) == ({f"ner-bert-covid-{data}"}, False)
     assert ours.manifest.inputs["model"]["source"] == str(first)
     assert theirs.manifest.inputs["model"]["source"] == str(second)
 
@@ -230,9 +231,9 @@ def _request(model: Path, train: Path, **changes: Any) -> FinetuneRequest:
 def _validate(
     tmp_path: Path, request: FinetuneRequest, base: str | None = None, folds: int = 2, progress: Progress | None = None
 ) -> Json:
-    """Cross-validate in the folder ``work``."""
-    in_work = replace(session(tmp_path, "work"), progress=progress or Notes())
-    return cross_validate(in_work, request, base, AssessConfig(folds=folds))
+    """Cross-validate; finished folds are in ``ws/folds``."""
+    in_home = replace(session(tmp_path), out=None, progress=progress or Notes())
+    return cross_validate(in_home, request, base, AssessConfig(folds=folds))
 
 
 def _conll(path: Path, rows: list[list[str]]) -> Path:
@@ -283,22 +284,22 @@ def test_finished_folds_are_kept(ours: Path, tmp_path: Path, monkeypatch: pytest
         patch.setattr("greenadapt.stages.finetune.compare.run_together", stop)
         with pytest.raises(KeyboardInterrupt):
             _validate(tmp_path, request)
-    times = {file: file.stat().st_mtime_ns for file in (tmp_path / "work").glob("*.safetensors")}
+    times = {file: file.stat().st_mtime_ns for file in (tmp_path / "ws" / "folds").glob("*.safetensors")}
     assert len(times) == 2
     resumed = Notes()
     first = _validate(tmp_path, request, progress=resumed)
     assert any("fold 2 of 2, base model: seed 0: resuming from step 3" in note for note in resumed.notes)
     assert {file: file.stat().st_mtime_ns for file in times} == times
     assert _validate(tmp_path, request) == first  # seconds included
-    assert len([*(tmp_path / "work").glob("*.safetensors")]) == 4
-    assert not [*(tmp_path / "work" / "running").iterdir()]
+    assert len([*(tmp_path / "ws" / "folds").glob("*.safetensors")]) == 4
+    assert not [*(tmp_path / "ws" / "folds" / "running").iterdir()]
     changed = replace(request, training=replace(QUICK, learning_rate=1e-4))
     assert _validate(tmp_path, changed)["rows"] != first["rows"]
 
 
 @pytest.mark.slow
 def test_a_fold_that_cannot_be_read_is_computed_again(ours: Path, tmp_path: Path) -> None:
-    request, out = _request(ours, ner_file(tmp_path / "train.tsv", 8)), tmp_path / "work"
+    request, out = _request(ours, ner_file(tmp_path / "train.tsv", 8)), tmp_path / "ws" / "folds"
     result = _validate(tmp_path, request)
     cut, renamed, third, _ = files = sorted(out.glob("*.safetensors"))
     content = {file: file.read_bytes() for file in files}
@@ -318,7 +319,7 @@ def test_a_fold_that_cannot_be_read_is_computed_again(ours: Path, tmp_path: Path
 def test_a_fold_that_another_process_computes(ours: Path, tmp_path: Path) -> None:
     request = _request(ours, ner_file(tmp_path / "train.tsv", 8))
     _validate(tmp_path, request)
-    file, *_ = (tmp_path / "work").glob("*.safetensors")
+    file, *_ = (tmp_path / "ws" / "folds").glob("*.safetensors")
     with held(beside(file, "lock")), pytest.raises(ConflictError, match=file.name):
         _validate(tmp_path, request)
 
@@ -379,12 +380,12 @@ def test_what_is_refused_before_any_training(tiny_model: TinyModel, tmp_path: Pa
     (tmp_path / "bad.tsv").write_text("one\n")
     with pytest.raises(InputError, match=r"bad\.tsv"):
         _validate(tmp_path, _request(ours, tmp_path / "bad.tsv"))
-    assert not (tmp_path / "work").exists()
+    assert not (tmp_path / "ws" / "folds").exists()
 
 
 def test_a_base_model_that_changed(ours: Path, tmp_path: Path) -> None:
     base = ours.parent / "base"
-    manifest = Manifest(EXPAND, {}, {"model": model_input(find_model(str(base)))})
+    manifest = Manifest(EXPAND, "key", {}, {"model": model_input(find_model(str(base)))})
     write_json(ours / MANIFEST, asdict(manifest))
     request = _request(ours, ner_file(tmp_path / "train.tsv", 4))
     passed = pytest.raises(UsageError, match="only 4 examples")  # what is refused next
@@ -395,18 +396,6 @@ def test_a_base_model_that_changed(ours: Path, tmp_path: Path) -> None:
         _validate(tmp_path, request, folds=5)
     with passed:
         _validate(tmp_path, request, str(base), folds=5)
-
-
-@pytest.mark.parametrize("name", [MANIFEST, "model.safetensors", "notes.txt"])
-def test_a_folder_with_other_files_is_refused(ours: Path, tmp_path: Path, name: str) -> None:
-    request, out = _request(ours, ner_file(tmp_path / "train.tsv", 4)), tmp_path / "work"
-    out.mkdir()
-    (out / name).write_text("{}")
-    with pytest.raises(ConflictError, match=f"{out} .*{name}"):
-        _validate(tmp_path, request)
-    with pytest.raises(ConflictError, match=f"{out / name} "):
-        cross_validate(session(out, name), request, None, AssessConfig(folds=2))
-    assert [path.name for path in out.iterdir()] == [name]
 
 
 @pytest.mark.slow

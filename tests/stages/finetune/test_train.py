@@ -230,17 +230,15 @@ def test_a_second_run_does_nothing_and_another_configuration_is_refused(tiny_mod
     assert (first.fresh, again.fresh) == (True, False)
     assert again.manifest == first.manifest
     changed = replace(request, training=replace(TRAIN, epochs=1), seeds=(0, 1))
-    with pytest.raises(
-        ConflictError, match=r"\(epochs: 3 → 1, seeds: \[0\] → \[0, 1\]\): keep both with another --out"
-    ):
+    with pytest.raises(ConflictError, match=r"\(epochs: 3 → 1, seeds: \[0\] → \[0, 1\]\): choose another --out"):
         finetune(session(tmp_path), changed)
     assert read_scores(first.folder)["seeds"][0]["epochs"] == 3
-    forced = finetune(session(tmp_path, force=True), changed)
-    assert [seed["epochs"] for seed in read_scores(forced.folder)["seeds"]] == [1, 1]
+    beside = finetune(session(tmp_path, "run2"), changed)
+    assert [seed["epochs"] for seed in read_scores(beside.folder)["seeds"]] == [1, 1]
     ner_file(tmp_path / "train.tsv", 30, seed=5)
-    with pytest.raises(ConflictError, match="is finished, but train 1 changed since: train it again with --force"):
-        finetune(session(tmp_path), changed)
-    assert finetune(session(tmp_path, force=True), changed).manifest.counts["train"] == 30
+    with pytest.raises(ConflictError, match=r"holds another result \(train 1 changed\)"):
+        finetune(session(tmp_path, "run2"), changed)
+    assert finetune(session(tmp_path, "run3"), changed).manifest.counts["train"] == 30
 
 
 @pytest.mark.slow
@@ -253,10 +251,9 @@ def test_a_finished_model_is_not_replaced_by_one_of_other_data(tiny_model: TinyM
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     train, test = ner_file(folder / "train.tsv", seed=7), ner_file(folder / "test.tsv", seed=8)
-    with pytest.raises(ConflictError, match=rf"\(train 1: {request.tasks[0].train[0]} → {train}\): keep both with"):
+    with pytest.raises(ConflictError, match=rf"\(train 1: {request.tasks[0].train[0]} → {train}\): choose another"):
         finetune(session(tmp_path), make_request(train=(str(train),)))
-    evaluate = f"greenadapt evaluate --model {tmp_path / 'run'} --test {test}"
-    with pytest.raises(ConflictError, match=rf"\(test: .* → {test}\): score the model on it with {evaluate}, or"):
+    with pytest.raises(ConflictError, match=rf"\(test: .* → {test}\): choose another"):
         finetune(session(tmp_path), make_request(test=str(test)))
     with pytest.raises(ConflictError, match=r"\(model: .*adapted → .*base\)"):
         finetune(session(tmp_path), replace(request, model=str(tmp_path / "base")))
@@ -380,7 +377,7 @@ def test_a_finished_seed_is_not_trained_again(
     with trained_seeds(monkeypatch, kill_in=1) as trained, pytest.raises(StoppedError):
         finetune(session(tmp_path), request)
     assert trained == [0, 1]
-    work = tmp_path / ".run.work"
+    [work] = tmp_path.glob(".run-*")
     assert (work / "seeds/0/scores.json").is_file()
     assert not (work / "seeds/1/scores.json").exists()
     assert not (tmp_path / "run").exists()

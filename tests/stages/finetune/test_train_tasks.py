@@ -46,7 +46,7 @@ def test_all_kinds_of_tasks(tiny_model: TinyModel, tmp_path: Path) -> None:
     assert plain.config.architectures == ["BertModel"]
     assert result.manifest.counts["train"] == 4 * 24
     assert not finetune(in_folder, of_all_kinds).fresh
-    with pytest.raises(ConflictError, match=r"another configuration \(learning_rate: 0.007 → 0.001\)"):
+    with pytest.raises(ConflictError, match=r"another result \(learning_rate: 0.007 → 0.001\)"):
         finetune(in_folder, replace(of_all_kinds, training=replace(of_all_kinds.training, learning_rate=1e-3)))
 
 
