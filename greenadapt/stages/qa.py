@@ -1,6 +1,7 @@
 """The qa stage: questions and documents in, a folder of answers out."""
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -9,7 +10,7 @@ from greenadapt.checkpoints.layout import SCORES, read_described
 from greenadapt.checkpoints.provenance import model_facts
 from greenadapt.cluster import Spread
 from greenadapt.corpus.opening import input_name, is_read_once
-from greenadapt.errors import UsageError
+from greenadapt.errors import UsageError, counted
 from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.stages.session import QA, Session
 from greenadapt.storage.files import Json, read_own_lines, write_json
@@ -22,7 +23,7 @@ ANSWERS = "answers.jsonl"
 def answer(session: Session, request: QaRequest) -> Result:
     """Write ``answers.jsonl``, one row per question, and ``scores.json`` into the session's ``out``.
 
-    Does nothing if up to date.
+    A killed run resumes after its last answer.
     """
     if pipes := [*filter(is_read_once, request.sources.paths())]:
         raise UsageError(f"--out keeps what can be made again, and {input_name(pipes[0])} is read once", "name a file")
@@ -47,14 +48,27 @@ def answer(session: Session, request: QaRequest) -> Result:
     model = answerer.model
 
     def build(work: Path) -> Outcome:
-        with open(work / ANSWERS, "w", encoding="utf-8") as file:
-            for row in answerer.rows():
+        answered = _whole_rows(work / ANSWERS)
+        if answered:
+            session.progress.note(f"resuming after {counted(len(answered), 'answer')}")
+        with open(work / ANSWERS, "a", encoding="utf-8") as file:
+            for row in answerer.rows(answered):
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                file.flush()
         write_json(work / SCORES, answerer.summary())
         counts = {"questions": len(answerer.inquiry.questions), "contexts": answerer.inquiry.n_contexts}
         return Outcome(counts, {"model": model_facts(model)})
 
-    return session.run(Job(QA, config, answerer.inputs(), build))
+    return session.run(Job(QA, config, answerer.inputs(), build, checkpoints=(ANSWERS,)))
+
+
+def _whole_rows(file: Path) -> list[Json]:
+    """The rows that a killed run wrote; a row that it did not finish is cut off."""
+    if not file.is_file():
+        return []
+    content = file.read_bytes()
+    os.truncate(file, content.rfind(b"\n") + 1)
+    return [*read_own_lines(file)]
 
 
 def read_answers(result: Result) -> Iterator[Json]:

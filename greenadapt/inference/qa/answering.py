@@ -205,19 +205,25 @@ class Answerer:
         self._scored: list[Json] = []
         self._impossible: list[str] = []
 
-    def rows(self) -> Iterator[Json]:
+    def rows(self, answered: Sequence[Json] = ()) -> Iterator[Json]:
         """One row per question, in order, each as soon as it and all before it have been looked up in every context.
 
-        Raises at once what opening the models raises.
+        Without the rows ``answered`` of an earlier run. Raises at once what opening the models raises.
         """
         request = self._request
+        for row in answered:
+            self._keep(row)
+        ids = {row["id"] for row in answered}
+        questions = (question for question in self.inquiry.lookups() if question.id not in ids)
+        n_lookups = {name: n for name, n in self.inquiry.n_lookups.items() if name not in ids}
         texts = {question.question: question.id for question in self.inquiry.questions.values()}
         if self._spread is None:
             models = _open_models(request, self._models, texts, self._progress)
-            lookups = look_up(models, self.inquiry.lookups(), request.config)
+            lookups = look_up(models, questions, request.config)
         else:
-            lookups = self._look_up_on_nodes(self._spread, self.inquiry.lookups(), texts)
-        return map(self._row, merge_lookups(self._shown(lookups), self.inquiry.n_lookups, request.config.n_best))
+            lookups = self._look_up_on_nodes(self._spread, questions, texts)
+        shown = self._shown(lookups, sum(n_lookups.values()))
+        return map(self._row, merge_lookups(shown, n_lookups, request.config.n_best))
 
     def _look_up_on_nodes(
         self, spread: Spread, questions: Iterator[Question], texts: dict[str, str]
@@ -229,9 +235,8 @@ class Answerer:
                 self._progress.warn(warning)
             yield from lookups
 
-    def _shown(self, lookups: Iterator[Lookup]) -> Iterator[Lookup]:
+    def _shown(self, lookups: Iterator[Lookup], total: int) -> Iterator[Lookup]:
         """``lookups``, counted on a bar."""
-        total = sum(self.inquiry.n_lookups.values())
         unit = "questions" if total == len(self.inquiry.questions) else "lookups"
         with self._progress.bar("qa", total, unit) as bar:
             for lookup in lookups:
@@ -283,11 +288,15 @@ class Answerer:
             row["gold"] = self._golds[lookup.id]
         if answers:
             row["compared"] = {name: self._scored_answer(lookup.id, best[0]) for name, best in answers.items()}
-        if self._golds or answers:
+        self._keep(row)
+        return row
+
+    def _keep(self, row: Json) -> None:
+        """Count a row in the ``summary``."""
+        if self._golds or "compared" in row:
             self._scored.append(row)
         if row["logit"] is None:
-            self._impossible.append(lookup.id)
-        return row
+            self._impossible.append(row["id"])
 
     def _scored_answer(self, id: str, answer: Json) -> Json:  # noqa: A002  (as it is called everywhere)
         golds = self._golds.get(id)

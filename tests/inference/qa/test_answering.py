@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -171,6 +171,33 @@ def test_a_second_run_does_nothing_and_what_changed_is_noticed(model: Path, docu
     piped = replace(query, sources=InquirySources(documents=("-",), question_texts=("what",)))
     with pytest.raises(UsageError, match="standard input is read once"):
         answer(session(tmp_path, "piped"), piped)
+
+
+def test_a_killed_run_resumes_after_its_last_answer(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = request(model, qa_file(tmp_path / "data.json", 9))
+    whole = answer(session(tmp_path, "whole"), query)
+    rows = Answerer.rows
+
+    def killed(self: Answerer, answered: Any = ()) -> Iterator[Any]:
+        for number, row in enumerate(rows(self, answered)):
+            yield row
+            if number == 3:
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Answerer, "rows", killed)
+        with pytest.raises(KeyboardInterrupt):
+            answer(session(tmp_path), query)
+    [file] = tmp_path.glob(".run-*/answers.jsonl")
+    with open(file, "a") as stream:
+        stream.write('{"id": "hal')  # as a kill while it is written leaves it
+    resumed = session(tmp_path)
+    result = answer(resumed, query)
+    assert resumed.progress.notes[-1] == "resuming after 4 answers"  # type: ignore[attr-defined]
+    for name in ("answers.jsonl", "scores.json"):
+        assert (result.folder / name).read_text() == (whole.folder / name).read_text()
 
 
 def test_there_may_be_no_answer(model: Path, tmp_path: Path) -> None:
