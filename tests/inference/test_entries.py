@@ -25,7 +25,7 @@ from greenadapt.progress import Silent
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.classification import ClassificationTask, Text
 from tests.conftest import Notes
-from tests.support.endless import Endless, write_endless
+from tests.support.endless import Endless
 
 NER, TEXTS, QA = (make_task(TaskConfig(task=name)) for name in ("ner", "classification", "qa"))
 
@@ -100,34 +100,12 @@ def test_squad_files_are_for_questions(tmp_path: Path) -> None:
         read(QA, "-", "squad")
 
 
-@pytest.mark.parametrize("answers", [{}, {"answers": []}, {"answers": None, "is_impossible": 1}])
-def test_questions_need_no_answers(answers: dict[str, Any], tmp_path: Path) -> None:
-    squad = {"data": [{"paragraphs": [{"context": "the heart", "qas": [{"id": 5, "question": "What?", **answers}]}]}]}
-    (entry,) = read(QA, write(tmp_path / "covid.json", json.dumps(squad)))
-    assert (entry.id, entry.example.question, entry.example.answers) == ("5", "What?", ())
-
-
 @pytest.mark.parametrize(("task", "kind"), [(NER, None), (QA, None), (QA, "jsonl")])
 def test_one_json_array(task: Any, kind: EntryFormat | None, tmp_path: Path) -> None:
     rows = [{"id": i, "text": f"heart {i}", "question": f"what {i}", "context": "x"} for i in (3, 1)]
     entries = read(task, write(tmp_path / "rows.json", json.dumps(rows, indent=1)), kind)
     assert [(entry.line, str(entry.id)) for entry in entries] == [(None, "3"), (None, "1")]
     assert [entry.example for entry in entries] == [task.example(row, "") for row in rows]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('{"text": "a"}\n{"text": b"}\n', r"rows\.jsonl, line 2, column 10 is not JSON"),
-        ('{"text": "a"}\n[1]\n', r"rows\.jsonl:2 is a list, not an object"),
-        ('{"text": "a"}\n\n{"body": "b"}\n', r"rows\.jsonl:3 has no field text, it has: body"),
-    ],
-)
-def test_a_broken_line_comes_after_what_stands_before_it(content: str, message: str, tmp_path: Path) -> None:
-    entries = in_blocks(read_entries(TEXTS, write(tmp_path / "rows.jsonl", content), None, Silent()))
-    assert [entry.example.text for entry in next(entries)] == ["a"]
-    with pytest.raises(InputError, match=message):
-        next(entries)
 
 
 def test_a_truncated_file_and_none(tmp_path: Path) -> None:
@@ -207,12 +185,6 @@ def test_a_terminal_is_told_that_text_is_awaited(monkeypatch: pytest.MonkeyPatch
         assert [entry.example.text for entry in read_entries(TEXTS, "-", None, notes)] == ["typed"]
         assert "Ctrl-D" in notes.notes[0]
     os.close(ours)
-
-
-@pytest.mark.slow
-def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"line 1: a document of over 134\.2 MB .*: split it, or check that it is"):
-        read(TEXTS, write_endless(tmp_path / "a.txt.gz"))
 
 
 # Published test tables of GLUE, and submissions to its leaderboard

@@ -181,28 +181,12 @@ def test_models_of_other_tasks_are_refused(make: Callable[..., Path]) -> None:
         OpenedModel.open([TaskFolder.open_questions(find_model(str(make("BertModel"))))], ReadingOptions())
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [("{", "is not JSON"), ("[]", "is not a JSON object"), ('{"task": "ner"}', "task.json has no ")],
-)
-def test_broken_settings(settings: str, message: str, make: Callable[..., Path]) -> None:
-    with pytest.raises(InputError, match=message):
-        TaskFolder.open(str(make("BertForTokenClassification", settings)))
-
-
 def test_results_of_another_format_version(make: Callable[..., Path]) -> None:
     folder = make(QA, QuestionTask().settings())
     manifest = {"stage": "finetune", "config": {}, "inputs": {}, "greenadapt": "0", "format": 0}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(InputError, match="has format version 0"):
         TaskFolder.open(str(folder))
-
-
-def test_options_that_cannot_be() -> None:
-    with pytest.raises(UsageError, match="--max-tokens is 0"):
-        ReadingOptions(max_tokens=0)
-    with pytest.raises(UsageError, match="--max-length is 15"):
-        ReadingOptions(max_length=15)
 
 
 TAGGER = NerTask(("O", "B-Disease", "I-Disease"), chunk=4)

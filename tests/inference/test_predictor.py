@@ -485,32 +485,6 @@ def test_tasks_together_say_what_each_says_alone(pool: Any, several: Path, tmp_p
     assert len({row["label"] for row in alone["mood"]}) > 1
 
 
-def test_the_same_inputs_go_through_the_lower_layers_once(
-    several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The rows are bit-identical where batches are; here every text is in one chunk, and so the same for both tasks."""
-    source = text_file(tmp_path / "text.txt", SENTENCES)
-    names = ("diseases", "mood")
-    layer = transformers.models.bert.modeling_bert.BertLayer
-    calls: list[int] = []
-    forward = layer.forward
-
-    def counted(self: Any, states: torch.Tensor, *arguments: Any, **named: Any) -> Any:
-        calls.append(len(states))
-        return forward(self, states, *arguments, **named)
-
-    monkeypatch.setattr(layer, "forward", counted)
-    together = results(several, source=source, tasks=names)
-    n_together = sum(calls)
-    calls.clear()
-    alone = {name: results(several, source=source, tasks=(name,)) for name in names}
-    assert together == [
-        {"line": i + 1, "tasks": {name: {k: v for k, v in alone[name][i].items() if k != "line"} for name in names}}
-        for i in range(len(SENTENCES))
-    ]
-    assert n_together == sum(calls) * 3 / 4  # of two layers the lower one once, the upper one twice
-
-
 def test_questions_together_with_other_tasks(several: Path, tmp_path: Path) -> None:
     context = "the heart rate of a patient with tachycardia"
     rows = [{"id": n, "question": f"what {word}", "context": context, "text": context} for n, word in enumerate("ab")]
@@ -565,21 +539,6 @@ def test_tasks_that_are_refused(several: Path, make: Callable[..., Path], tmp_pa
     with pytest.raises(UsageError, match="has one task: leave out --task"):
         results(make(NER), source=source, tasks=("ner", "other"))
     assert results(several, several, source=source, tasks=("mood",)) == results(several, source=source, tasks=("mood",))
-
-
-def test_the_first_rows_of_several_tasks_are_out_before_the_end(several: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipe = Endless("heart")
-    monkeypatch.setattr("sys.stdin", pipe.as_stdin())
-    rows = predict(PredictionRequest((str(several),), tasks=("mood", "diseases")), Silent())
-    assert next(rows).row()["line"] == 1
-    assert pipe.taken <= 1024
-
-
-def test_what_was_cut_for_several_tasks_is_said_once(several: Path, tmp_path: Path) -> None:
-    source = text_file(tmp_path / "text.txt", ["virus " * 600, "heart"])
-    errors = run("-m", several, "--task", "mood,diseases", "-i", source).stderr
-    assert errors.count("were cut") == 1
-    assert "warning: 1 of the examples are longer than the model reads at once" in errors
 
 
 @pytest.mark.slow

@@ -60,15 +60,6 @@ def test_broken_files(name: str, text: str, folder: Path) -> None:
         TaskFolder.open(str(folder), task="qa")
 
 
-def test_a_folder_that_all_tasks_were_taken_from(folder: Path) -> None:
-    for name in ("ill.1", "qa"):
-        (folder / "tasks" / name / "task.json").unlink()
-    with pytest.raises(UsageError, match=r"has 0 tasks on one encoder \(none\)"):
-        TaskFolder.open(str(folder))
-    with pytest.raises(MissingError, match="has no task 'qa': it has none"):
-        TaskFolder.open(str(folder), task="qa")
-
-
 def test_one_task_has_no_names(tiny_model: TinyModel, tmp_path: Path) -> None:
     folder = tiny_model("BertForQuestionAnswering")
     settings: dict[str, Any] = QuestionTask().settings()

@@ -33,7 +33,6 @@ from greenadapt.models.weights import (
     read_memory,
     takes_segments,
     trained_table,
-    trained_weights,
     write_memory,
     write_model,
     write_rows,
@@ -509,14 +508,6 @@ def test_nothing_learnt_is_no_beginning(tmp_path: Path) -> None:
     write_memory(model, tmp_path)
     read_memory(model, tmp_path)
     assert not begin_memory(model, tmp_path)
-
-
-def test_a_frozen_general_model_is_not_among_what_is_trained() -> None:
-    for frozen in (True, False):
-        model = with_memory(replace(NORMAL, frozen=frozen))
-        names = set(trained_weights(model))
-        assert {"memory.gates.0.weight", "embeddings.word_embeddings.weight"} < names
-        assert any(name.startswith("memory.general.") for name in names) != frozen
 
 
 @pytest.mark.slow

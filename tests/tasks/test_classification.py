@@ -117,18 +117,6 @@ def test_pearson_from_sums_keeps_its_digits_far_from_zero() -> None:
     np.testing.assert_allclose(values, expected, rtol=1e-9)
 
 
-def test_scores_of_the_whole_set_are_not_means_over_batches() -> None:
-    random = np.random.default_rng(0)
-    gold = random.normal(size=64)
-    predicted = gold + random.normal(size=64)
-    statistics = moments(gold, predicted)
-    for size in (1, 7, 8, 64):
-        total = sum(statistics[begin : begin + size].sum(axis=0) for begin in range(0, 64, size))
-        assert float(pearson(total)) == pytest.approx(stats.pearsonr(gold, predicted).statistic)
-    in_batches = [stats.pearsonr(gold[i : i + 8], predicted[i : i + 8]).statistic for i in range(0, 64, 8)]
-    assert abs(np.mean(in_batches) - stats.pearsonr(gold, predicted).statistic) > 0.01
-
-
 @pytest.mark.parametrize("predicted", [[2.0, 2.0, 2.0], [0.1 + 0.2, 0.3, 0.3]])
 def test_a_constant_prediction_has_no_correlation(predicted: list[float]) -> None:
     gold = [1.0, 2.0, 4.0]
@@ -326,14 +314,6 @@ def test_settings_make_the_same_task_again(task: ClassificationTask) -> None:
     settings = json.loads(json.dumps(task.settings()))
     assert settings["task"] == "classification"
     assert load_task(settings) == task
-
-
-def test_settings_of_earlier_versions() -> None:
-    """``task.json`` had neither ranges nor tables."""
-    fields = {"text_fields": ["text"], "label_field": "label"}
-    settings = {"task": "classification", **fields, "label_kind": "classes", "labels": ["a", "b"]}
-    assert load_task(settings) == ClassificationTask(label_kind="classes", labels=("a", "b"))
-    assert {name: fitted("a", "b").settings()[name] for name in settings} == settings
 
 
 def test_the_heads_configuration_is_transformers_own(tiny_model: Callable[..., Path]) -> None:
@@ -616,21 +596,6 @@ def test_each_view_is_cut_on_its_own(tmp_path: Path) -> None:
     assert (len(pair.base[0]), len(pair.expanded[0])) == (16, 16)
     assert int(np.sum(pair.base[0].types)) == 7  # of 20 and 9 pieces, 7 and 6 fit; the separator is the second's
     assert int(np.sum(pair.expanded[0].types)) == 9  # of 5 and 9, 5 and 8
-
-
-def test_texts_are_streamed(tmp_path: Path) -> None:
-    encoder = make_encoder(tmp_path, "bert", 16)
-    taken = []
-
-    def endless() -> Any:
-        while True:
-            taken.append(None)
-            yield Text("the heart")
-
-    views = ClassificationTask().inference(endless(), encoder)
-    for _ in range(10):
-        next(views)
-    assert len(taken) < 1000
 
 
 def test_targets_go_to_both_views(tmp_path: Path) -> None:

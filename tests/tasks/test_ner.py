@@ -317,12 +317,6 @@ def test_words_next_to_each_other_decide_together() -> None:
         assert predicted == [(first, last, pytest.approx(score, abs=1e-6)) for first, last, score in spans]
 
 
-def test_settings_of_an_earlier_version_have_the_labels_of_each_word() -> None:
-    settings = NerTask(LABELS, decoding="viterbi").settings()
-    assert settings.pop("decoding") == "viterbi"
-    assert load_task(settings) == NerTask(LABELS, decoding="argmax")
-
-
 def test_decode_ignores_x_and_has_characters_but_for_labelled_files() -> None:
     task = NerTask(LABELS, x_class=True)
     sentence = task.example({"tokens": ["a", "", "heart", "rate"]}, "line 1")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 
-from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntries, new_entries
+from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, new_entries
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.export import ExportReport, export_tokenizers, unreachable_entries
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
@@ -190,23 +190,6 @@ def test_no_text_leads_to_a_placeholder(kind: str, tmp_path: Path):
     spelling = exported.convert_ids_to_tokens(hidden)
     for text in (spelling, f"the {spelling}s", f"x{spelling}", f"[{spelling}]", f"{spelling}-{spelling}"):
         assert ids(exported, text) == ids(base, text)
-
-
-def test_a_folder_whose_hidden_words_are_the_last_rows_still_loads(tmp_path: Path):
-    """As it was once: added tokens right behind the base vocabulary, no placeholders."""
-    source, out = make_folder("uncased", tmp_path / "source"), tmp_path / "out"
-    expand(source, out, ["kinases", "37°"])
-    tokenizer = load_tokenizer(source)
-    vocabulary = BaseVocabulary(tokenizer)
-    new = new_entries(["kinases", "37°"], vocabulary)
-    order = [1, 0]
-    old = NewEntries(new.words, new.word[order], new.marked[order], new.exported[order])
-    AddedWords.build(old, vocabulary, vocabulary.size, "base").write(out / WORDS_FILE)
-    tokenizer.add_tokens([AddedToken("kinases", single_word=True, normalized=True)])
-    tokenizer.save(str(out / "tokenizer.json"))
-    dual, plain = DualTokenizer.load(out), load_tokenizer(out)
-    assert dual.encode("kinases 37°").expanded.ids.tolist() == [vocabulary.size, vocabulary.size + 1]
-    assert plain.encode("kinases", add_special_tokens=False).ids == [vocabulary.size]
 
 
 def test_json_is_what_the_library_would_write(tmp_path: Path):

@@ -167,15 +167,6 @@ def test_given_words_without_pieces_are_unk(dual: DualTokenizer) -> None:
     assert dual.encode([""]).base.ids.tolist() == [3]
 
 
-@pytest.mark.slow
-@settings(deadline=None, max_examples=100)
-@given(words=st.lists(TEXTS, max_size=6))
-def test_every_given_word_has_pieces(dual: DualTokenizer, words: list[str]) -> None:
-    given_words = dual.encode(words).base.input_words
-    assert given_words is not None
-    assert sorted(set(given_words.tolist())) == list(range(len(words)))
-
-
 def test_a_text_in_parts_has_the_same_pieces(dual: DualTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "heart tachycardia, in  a \u200b x 日本 " * 5
     whole = dual.encode(text).base

@@ -24,7 +24,6 @@ from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Draw, Feed, Plan
 from greenadapt.training.loop import Step, Training, learning_rate
 from tests.support.small_inputs import NER, QA, TEXTS, assert_same, by_hand, items_of, weights_of
-from tests.support.two_processes import train_in_two_processes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -165,32 +164,6 @@ def test_one_task_without_adapter_is_a_plain_model_to_the_bit(tiny_model: Build)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("k", [0, 1, 4, 14])
-def test_an_interrupted_run_goes_on_bit_for_bit(tiny_model: Build, tmp_path: Path, k: int) -> None:
-    feed, whole = _feed(_train(), "anneal", max_tokens=30), _model(tiny_model)
-    expected = [*(training := _training(whole, feed)).train_steps()]
-    interrupted = _training(_model(tiny_model), _feed(_train(), "anneal", max_tokens=30))
-    steps = interrupted.train_steps()
-    first = [next(steps) for _ in range(k)]
-    interrupted.save(tmp_path / "state")
-    torch.rand(7)  # as an evaluation might draw
-    resumed_model = _model(tiny_model)
-    with torch.no_grad():
-        for weight in resumed_model.parameters():
-            weight.zero_()
-    resumed = _training(resumed_model, _feed(_train(), "anneal", max_tokens=30))
-    assert resumed.restore(tmp_path / "state")
-    assert first + list(resumed.train_steps()) == expected
-    assert_same(weights_of(whole), weights_of(resumed_model))
-    assert resumed.shrink == training.shrink < 1
-    training.save(tmp_path / "whole")
-    resumed.save(tmp_path / "resumed")
-    states = [load_file(tmp_path / name / "state.safetensors") for name in ("whole", "resumed")]
-    assert states[0].keys() == states[1].keys()
-    assert_same(*states)
-
-
-@pytest.mark.slow
 def test_every_weight_has_made_as_many_steps_as_its_task(tiny_model: Build, tmp_path: Path) -> None:
     training = _training(_model(tiny_model), _feed(_train(max_steps=9), "anneal"))
     n_steps = Counter(step.task for step in training.train_steps())
@@ -217,21 +190,6 @@ def test_a_state_of_another_sampling_is_refused(tiny_model: Build, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_frozen_encoder_stays_as_it_is(tiny_model: Build) -> None:
-    model = _model(tiny_model, AdapterConfig("pals", size=34, freeze_encoder=True))
-    model.freeze()
-    before = weights_of(model)
-    training = _training(model, _feed(_train()))
-    assert len(list(training.train_steps())) == training.n_steps
-    after = weights_of(model)
-    changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert {".".join(name.split(".")[:3]) for name in changed} == {
-        f"parts.task_{task}.{part}" for task in HEADS for part in ("adapter", "head")
-    }
-    assert training.shrink == 1.0
-
-
-@pytest.mark.slow
 def test_steps_tell_their_task(tiny_model: Build) -> None:
     training = _training(_model(tiny_model), _feed(_train(mix="both")))
     assert (training.steps_an_epoch, training.n_steps) == (6 + 6 + 3, 30)
@@ -239,15 +197,3 @@ def test_steps_tell_their_task(tiny_model: Build) -> None:
     assert [step.task for step in steps[:4]] == ["tags", "texts", "answers", "tags"]
     assert [step.epoch for step in steps] == [1] * 15 + [2] * 15
     assert [step.examples for step in steps if step.task == "answers"] == ([4, 4, 2] * 4)[:10]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("steady_adam")
-def test_two_processes_learn_the_same_as_a_single_one(tiny_model: Build, tmp_path: Path) -> None:
-    """Eleven examples, five a step: a process has no example in the last step of a pass."""
-    items = {name: inputs for name, inputs in _items().items() if name != "answers"}
-    feed = _feed(_train(batch_size=5), items=items, max_tokens=30)
-    model = _model(tiny_model, heads={name: HEADS[name] for name in items}, **NO_DROPOUT)
-    losses, weights = train_in_two_processes(model, feed, tmp_path)
-    assert losses == pytest.approx([step.loss for step in _training(model, feed).train_steps()], abs=1e-5)
-    assert_same(weights_of(model), weights, atol=2e-6)

@@ -311,26 +311,6 @@ def test_a_general_models_memory_serves_all_tasks(model: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_memory_begins_with_what_the_model_has_learnt(model: Path, tmp_path: Path) -> None:
-    general = GeneralModel(Checkpoint.open(model.parent / "base"), MemoryConfig(strategy="gated"))
-    setup = replace(make_setup(model), general=general)
-    run = FinetuneRun(setup, 0, tmp_path / "seed")
-    train_and_finish(run, tmp_path / "whole")
-    for file in model.iterdir():
-        if not (tmp_path / "whole" / file.name).exists() and file.is_file():
-            (tmp_path / "whole" / file.name).write_bytes(file.read_bytes())
-    later = FinetuneRun(
-        replace(setup, checkpoint=Checkpoint.open(tmp_path / "whole"), progress=Notes()), 0, tmp_path / "b"
-    )
-    learnt = {name: weight for name, weight in state_of(run.model.encoder.memory).items() if name.startswith("gates.")}
-    begun = {name: weight for name, weight in state_of(later.model.encoder.memory).items() if name.startswith("gates.")}
-    assert learnt
-    assert changed(learnt, begun) == []
-    assert isinstance(later.setup.progress, Notes)
-    assert later.setup.progress.notes == [f"the memory starts with the weights that {tmp_path / 'whole'} has learnt"]
-
-
-@pytest.mark.slow
 def test_averaged_tokenizations_decide(model: Path, tmp_path: Path) -> None:
     """Words of the added vocabulary are read in two ways, and the mean of the outputs is what is scored."""
     setup = make_setup(model, ("ill.1",), max_steps=3)

@@ -16,7 +16,6 @@ from typer.testing import CliRunner, Result
 from greenadapt.cli import app
 from greenadapt.config import ResolvedEngine, W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
-from greenadapt.errors import MissingError
 from greenadapt.vectors import cbow as w2v
 from greenadapt.vectors import engines
 from tests.conftest import Notes
@@ -96,12 +95,6 @@ def test_what_auto_stands_for(request: pytest.FixtureRequest, engine: ResolvedEn
     assert notes.lines == ([] if has_numba else [SLOWER])
 
 
-def test_training_needs_to_know_the_engine(tmp_path: Path, corpus: PreparedCorpus) -> None:
-    with pytest.raises(ValueError, match=r"config\.engine must be resolved"):
-        train(corpus, replace(CONFIG, engine="auto"), tmp_path / "work")
-    assert not (tmp_path / "work").exists()
-
-
 def test_the_engine_that_is_named_is_used(
     tmp_path: Path, corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,13 +113,6 @@ def broken_numba(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("broken_numba")
-def test_a_numba_that_breaks_the_fast_engine_is_named(tmp_path: Path, corpus: PreparedCorpus) -> None:
-    with pytest.raises(MissingError, match="does not work with the installed numba") as error:
-        train(corpus, replace(CONFIG, engine="fast"), tmp_path / "work")
-    assert "--engine gensim" in error.value.hint
-
-
-@pytest.mark.usefixtures("broken_numba")
 @pytest.mark.parametrize("command", ["w2v", "adapt"])
 def test_a_broken_engine_ends_a_command_before_the_text_is_prepared(
     tmp_path: Path, tiny_model: Callable[..., Path], command: str
@@ -134,6 +120,7 @@ def test_a_broken_engine_ends_a_command_before_the_text_is_prepared(
     result = invoke(tmp_path, command, "--model", tiny_model())
     assert (result.exit_code, result.stdout) == (1, "")
     assert "does not work with the installed numba" in result.stderr
+    assert "--engine gensim" in result.stderr
     assert not [*(tmp_path / "ws").rglob("manifest.json")]
 
 
@@ -183,22 +170,6 @@ def test_a_missing_numba_is_an_error_before_anything_is_prepared(
     assert not list((tmp_path / "ws").glob("results/corpus*"))
 
 
-@pytest.mark.parametrize("command", ["w2v", "adapt"])
-def test_engines_that_do_not_exist_are_refused(tmp_path: Path, command: str) -> None:
-    result = invoke(tmp_path, command, "--model", tmp_path, "--engine", "faster")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "--engine is 'faster', must be one of auto, fast, gensim" in " ".join(result.stderr.split())
-    assert not (tmp_path / "ws").exists()
-
-
-def test_both_commands_pass_the_engine_on(tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
-    model = tiny_model()
-    for command in ["w2v", "adapt"]:
-        folder = tmp_path / command
-        folder.mkdir()
-        result = invoke(folder, command, "--model", model, "--engine", "fast")
-        assert result.exit_code == 0, result.stderr
-        assert config_in(folder)["engine"] == "fast"
 
 
 @pytest.mark.usefixtures("no_numba")

@@ -135,30 +135,6 @@ def test_lone_surrogates_move_no_character(tmp_path: Path) -> None:
     assert notes.warnings == [f"{source}: 1 byte sequence or character is not UTF-8, replaced by U+FFFD"]
 
 
-def test_what_the_corpus_readers_read(tmp_path: Path) -> None:
-    parse = {
-        "paper_id": "f00",
-        "abstract": [{"text": "Abs  tract."}],
-        "body_text": [{"text": "Body."}, {"text": "End."}],
-    }
-    pubmed = "<PubmedArticleSet>{}</PubmedArticleSet>".format(
-        "<PubmedArticle><PMID>7</PMID><Article><ArticleTitle>Title.</ArticleTitle></Article></PubmedArticle>" * 2
-    )
-    pmc = "==== Front\nAbstract\n\nThe abstract.\n==== Body\nThe body.\n==== Refs\n1. Other.\n"
-    for name, content, options, expected in (
-        ("f00.json", parse, {}, [("", "Abs tract.\nBody.\nEnd.")]),
-        ("a.nxml", JATS, {}, [("", "First part.\nSecond.")]),
-        ("b.xml.gz", f"<pmc-articleset>{JATS * 3}</pmc-articleset>", {},
-         [(number, "First part.\nSecond.") for number in ("", "#2", "#3")]),
-        ("c.xml", pubmed, {}, [(":7", "Title."), (":7#2", "Title.")]),
-        ("d.csv", 'text,n\n"a\n b",1\n,2\nc,3\n', {}, [(":3", "a\nb"), (":5", "c")]),
-        ("e.tsv", "title\ttext\nx\ty\n", {"fields": ("title", "text")}, [(":2", "x\ny")]),
-        ("PMC1.txt", pmc, {"format": "pmc"}, [("", "The abstract.\nThe body.")]),
-    ):  # fmt: skip
-        source = write(tmp_path / name, content)
-        assert pairs(source, **options) == [(source + name, text) for name, text in expected]
-
-
 def test_rows_with_ids_are_called_by_them(tmp_path: Path) -> None:
     source = write(tmp_path / "a.csv", "text,paper_id\nx,p1\ny,\nz,p1\n")
     assert pairs(source) == [("p1", "x"), (f"{source}:3", "y"), (f"{source}:4", "z")]
@@ -223,13 +199,6 @@ def test_names_can_be_written_whatever_the_archive_says(tmp_path: Path) -> None:
             info.size = 1
             archive.addfile(info, io.BytesIO(text))
     assert pairs(str(path)) == [(f"{path}:\ufffd.txt", "1"), (f"{path}:\ufffd.txt#2", "2")]
-
-
-def test_a_cord19_release(tmp_path: Path) -> None:
-    metadata = "cord_uid,abstract,pdf_json_files,pmc_json_files\nu1,Gold.,document_parses/pdf_json/aa.json,\n"
-    write(tmp_path / "cord" / "metadata.csv", metadata)
-    write(tmp_path / "cord" / "document_parses" / "pdf_json" / "aa.json", {"body_text": [{"text": "Body."}]})
-    assert pairs(str(tmp_path / "cord")) == [("u1", "Gold."), ("aa.json", "Body.")]
 
 
 def test_standard_input(piped: Any) -> None:
@@ -329,16 +298,6 @@ def test_whatever_is_in_a_file_the_error_is_ours(
     for read in (texts, lambda source: read_asked(source, Silent())):
         with suppress(GreenadaptError):
             assert read(str(path))
-
-
-def test_every_error_is_one_line(tmp_path: Path) -> None:
-    for read, content in (
-        (texts, '{"text": "a"}\n{'),
-        (lambda source: read_asked(source, Silent()), '{"question": 1}'),
-    ):
-        with pytest.raises(GreenadaptError) as caught:
-            read(write(tmp_path / "a.jsonl", content))
-        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.slow

@@ -82,13 +82,6 @@ def test_each_question_is_asked_of_each_document(two: tuple[str, ...]) -> None:
     assert inquired.golds() == {}
 
 
-def test_questions_of_a_file_have_its_ids(two: tuple[str, ...], tmp_path: Path) -> None:
-    questions = records(tmp_path / "q.jsonl", {"id": "x", "question": "who"}, {"question": "when"})
-    inquired = inquiry(documents=two[:1], questions=questions)
-    assert asked_of(inquired) == [("x", two[0]), (f"{questions}:2", two[0])]
-    assert [question.question for question in inquired.lookups()] == ["who", "when"]
-
-
 def test_documents_have_names_of_their_own_the_same_each_time(tmp_path: Path) -> None:
     rows = [{"id": "x", "text": "bats"}, {"id": "y", "text": "mice"}]
     sources = tuple(records(tmp_path / name, *rows) for name in ("a.jsonl", "b.jsonl"))
@@ -222,12 +215,6 @@ def test_records_with_questions(tmp_path: Path) -> None:
     assert questions_of(path, RECORDS) == expected
     assert questions_of(path, json.dumps(RECORDS, indent=1)) == expected
     assert questions_of(tmp_path / "q.csv", "question,id\nWho?,5\n") == [Question("5", "Who?", "")]
-
-
-def test_objects_from_standard_input(stdin: io.BytesIO) -> None:
-    stdin.write(b'[\n{"question": "Who?", "id": "a"}]')
-    stdin.seek(0)
-    assert read_asked("-", Silent()) == [Question("a", "Who?", "")]
 
 
 @pytest.mark.parametrize(

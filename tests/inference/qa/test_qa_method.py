@@ -9,27 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import QaConfig, ReadingOptions, WordUnit
 from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.models.forward import outputs
-from greenadapt.models.rows import Rows
 from greenadapt.models.streaming import Inference, ViewOutputs, pooled_output
 from greenadapt.models.weights import open_task_model
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder
-from greenadapt.tasks.qa import QuestionTask, merged, windows
+from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
-from greenadapt.tokenization.added_words import AddedWords, new_entries
-from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.tokenization.vocabulary import BaseVocabulary
 from tests.conftest import WORDS
-from tests.support.plain_qa import VIEWS, PlainQa, assert_same_answers, n_best, windows_of, words_of
+from tests.support.plain_qa import VIEWS, PlainQa, assert_same_answers, n_best, words_of
 from tests.support.small_tasks import Json, TinyModel, expand
 
 WORDPIECE_AND_BYTES = ["Bert", "Roberta"]
@@ -203,85 +196,3 @@ def test_worked_windows_of_512_pieces(
             units[q + 2 + word - begin] = word
         assert feature.units.tolist() == units
         first = last
-
-
-class Lookup(torch.nn.Module):
-    """A model whose logits come from a table, (n_rows, 2): start and end logit of each row."""
-
-    def __init__(self, table: dict[int, tuple[float, float]], n_rows: int) -> None:
-        super().__init__()
-        values = torch.full((n_rows, 2), -1.0)
-        for row, pair in table.items():
-            values[row] = torch.tensor(pair)
-        self.table = torch.nn.Parameter(values)
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        logits = self.table[input_ids]
-        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
-
-
-class Places(Lookup):
-    """A model whose logit is the place of a piece in the context, and huge beside the window's active slice."""
-
-    def __init__(self, places: dict[int, int], n_rows: int, active: dict[int, tuple[int, int]]) -> None:
-        super().__init__({row: (position, position) for row, position in places.items()}, n_rows)
-        self._active = active
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        outputs_of_table = super().forward(input_ids, attention_mask)
-        for logits in outputs_of_table.values():
-            for row in logits:
-                first, last = self._active[int(row[row >= 0].min())]
-                row[(row < first) | (row >= last)] = 1e6
-        return outputs_of_table
-
-
-def test_active_slices_behind_each_other_are_the_context(tiny_model: TinyModel) -> None:
-    checkpoint = Checkpoint.open(tiny_model("BertForQuestionAnswering"))
-    encoder = Encoder.of(checkpoint, 32)
-    words = [*"abcdefghijklmnopqrstuvwxyz", *"0123456789", *WORDS[3:17]]
-    places = {encoder.tokenizer.base.token_to_id(word): position for position, word in enumerate(words)}
-    assert len(places) == 50
-    # 27 pieces are read beside a question of 2, 13 of them active; by the first piece that is read:
-    model = Places(places, checkpoint.n_rows, {0: (0, 13), 6: (13, 26), 19: (26, 39), 23: (39, 50)})
-    views = QuestionTask().inference([question("? !", " ".join(words))], encoder)
-    [output] = outputs(model, Rows.all(checkpoint.n_rows), views, Inference(100, encoder.special.pad))
-    for view in (output.base, output.expanded):
-        assert view.tolist() == [[position, position] for position in range(50)]
-
-
-def test_a_word_has_its_highest_logits_and_the_mean_over_the_tokenizers(tiny_model: TinyModel) -> None:
-    folder = tiny_model("BertForQuestionAnswering")
-    plain = Encoder.of(Checkpoint.open(folder), 32)
-    tokenizer, vocabulary = plain.tokenizer.base, BaseVocabulary(plain.tokenizer.base)
-    added = AddedWords.build(new_entries(["tach"], vocabulary), vocabulary, vocabulary.size, "base")
-    encoder = Encoder(DualTokenizer(folder, added), plain.architecture, 32)
-    pieces = [tokenizer.token_to_id(piece) for piece in ("ta", "##c", "##h")]
-    table = dict(zip([*pieces, vocabulary.size], [(1, 7), (5, 0), (2, 1), (8, 2)], strict=True))
-    model = Lookup(table, vocabulary.size + 1)
-    views = list(QuestionTask().inference([question("?", "the tach")], encoder))
-    assert [len(view[0]) for view in (views[0].base, views[0].expanded)] == [8, 6]
-    [output] = outputs(model, Rows.all(vocabulary.size + 1), views, Inference(100, encoder.special.pad))
-    assert output.base.tolist() == [[-1, -1], [5, 7]]
-    assert output.expanded.tolist() == [[-1, -1], [8, 2]]
-    assert pooled_output(output, "mean").tolist() == [[-1, -1], [6.5, 4.5]]
-
-
-@given(st.data(), st.integers(0, 400), st.integers(6, 600), st.integers(3, 4))
-def test_active_slices_tile_the_context_at_any_length(
-    data: st.DataObject, m: int, max_length: int, n_special: int
-) -> None:
-    q = data.draw(st.integers(0, max_length - n_special - 2))
-    sequence = windows(m, q, max_length, n_special)
-    assert [(window.a_l, window.a_r, window.p_l, window.p_r) for window in sequence] == list(
-        windows_of(m, q, max_length, n_special)
-    )
-    for windows_of_context in (sequence, merged(sequence)):
-        assert [position for window in windows_of_context for position in range(window.a_l, window.a_r)] == list(
-            range(m)
-        )
-        for window in windows_of_context:
-            assert window.end - window.begin == min(m, max_length - n_special - q)
-    for window in sequence:
-        if window.begin > 0 and window.end < m:
-            assert window.p_l - window.p_r in (0, -1)

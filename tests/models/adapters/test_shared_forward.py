@@ -12,9 +12,8 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig
 from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec, open_multitask
 from greenadapt.models.forward import TorchRunner, outputs
-from greenadapt.models.rows import RowMap, Rows, RowTable
+from greenadapt.models.rows import RowMap, Rows
 from greenadapt.models.streaming import Inference, ViewOutputs, stream_tasks
-from greenadapt.models.weights import StreamedRows
 from greenadapt.tasks.base import Feature, Input
 from tests.support.small_inputs import ROUNDING
 from tests.support.small_tasks import TinyModel
@@ -170,17 +169,6 @@ def test_a_block_is_as_large_as_that_of_the_task_which_reads_most(top: Shared) -
     for number, _ in enumerate(shared_outputs(top.model, top.rows, count(examples), run), start=1):
         counts.append(taken - number)
     assert 0 < max(counts) < 30  # a block, and the one that is read ahead
-
-
-def test_a_model_with_streamed_rows(top: Shared) -> None:
-    examples = same_inputs(top, 20)
-    held = Rows.of((), top.pad, [])
-    model = top.opened(held)
-    streamed = StreamedRows(model, held, RowTable.of(top.checkpoint.embedding()))
-    run = replace(top.run, block_pieces=100)
-    got = list(shared_outputs(model, streamed, examples, run))
-    for task in TASKS:
-        equal([by_task[task] for by_task in got], top.alone(examples, task, run))
 
 
 def test_examples_without_inputs(top: Shared) -> None:

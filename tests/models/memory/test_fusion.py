@@ -230,12 +230,6 @@ def test_an_unfrozen_general_model_starts_from_its_checkpoint_and_learns(strateg
     assert not any(module.training for module in model.modules())
 
 
-def test_a_frozen_general_model_that_came_in_training_mode_leaves_it() -> None:
-    general = encoder("Bert", seed=1, num_hidden_layers=4).train()
-    model = with_memory(general=general)
-    assert not any(module.training for module in model.modules())
-
-
 def test_dropout_of_the_general_model_is_off_while_frozen_and_on_while_not() -> None:
     inputs = batch([4, 9, 6], seed=1)
     for frozen in (True, False):
@@ -295,12 +289,6 @@ def test_the_general_model_may_be_another_one() -> None:
     project = model.memory.project
     expected = torch.einsum("bmg,dg->bmd", fused, project.weight) + project.bias
     torch.testing.assert_close(seen.states[1], expected, rtol=0, atol=1e-5)
-
-
-def test_other_widths_need_a_projection() -> None:
-    general = encoder("Bert", seed=1, hidden_size=24)
-    with pytest.raises(UsageError, match="general model is 24 wide and the domain model 16: use --memory-project"):
-        attach_memory(encoder("Bert"), general, CHUNK, seed=0)
 
 
 def test_the_general_model_reads_its_types() -> None:
