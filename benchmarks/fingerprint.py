@@ -82,7 +82,7 @@ COMMANDS = {
     "pretrain": "pretrain --model adapted --text data/texts.txt --max-steps 4 --head-steps 2 --precision float32 "
     "--out pretrain",
     # What the models say
-    "predict": "predict --model ner --input data/texts.txt --bio",
+    "predict": "predict --model ner --input data/texts.txt",
     "predict-seed": "predict --model ner --input data/texts.txt --seed 1 --pool expanded",
     "predict-citations": "predict --model classification --input data/texts.txt",
     "predict-memory": "predict --model memory --input data/texts.txt",
