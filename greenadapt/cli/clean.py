@@ -36,7 +36,16 @@ def clean(
         print_cleaning(rows, as_json=as_json and not rows, to_stderr=as_json)
     if not rows:
         return
-    if not (yes or typer.confirm("Remove them?", err=True)):
+    if not (yes or _is_agreed()):
         session.progress.note("nothing was removed")
         return
     print_removed([*stage.clean(session, items)], as_json)
+
+
+def _is_agreed() -> bool:
+    try:
+        return typer.confirm("Remove them?", err=True)
+    except typer.Abort as stop:
+        if isinstance(stop.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        return False  # the end of the input

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
 
-from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
+from filelock import lock_descriptor
+
+from greenadapt.errors import ConflictError, InputError, LockedError, MissingError, UsageError
 from greenadapt.storage.files import STDOUT, creating, naming, publish_folder, real_folder, sync_file
 
 COMPRESSIONS = frozenset({".gz", ".bz2", ".xz", ".zst"})
@@ -55,24 +57,32 @@ def check_files(*paths: Path | None) -> None:
 def writing(path: Path) -> Iterator[Path]:
     """The path to write to instead of ``path``, to which it is renamed when the block ends without an error.
 
-    Raises what ``check_file`` raises, also if the file was created meanwhile.
+    Raises what ``check_file`` raises, also if the file was created meanwhile, and ``LockedError`` if another command
+    writes it.
     """
     check_file(path)
     if is_written_through(path):
         yield path
         return
-    part = path.with_name(f".{path.name}.{uuid4().hex[:8]}.part")  # two commands may write the same file
+    part = path.with_name(f".{path.name}.part")
+    with creating(path):
+        handle = os.open(part, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        yield part
-        sync_file(part)
-        check_file(path)
-        part.replace(path)
+        if not lock_descriptor(handle, blocking=False):  # that of a killed command is free, and written anew
+            raise LockedError(f"another command is writing {path}", "wait until it ends, or give another path")
+        try:
+            yield part
+            sync_file(part)
+            check_file(path)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         if error.filename == str(part):
             error.filename = str(path)
         raise
     finally:
-        part.unlink(missing_ok=True)
+        os.close(handle)
 
 
 @contextmanager
@@ -82,7 +92,7 @@ def open_file(path: Path, mode: str) -> Iterator[IO[Any]]:
     Raises what ``check_file`` raises, and ``ConflictError`` if it cannot be created.
     """
     with writing(path) as part, naming(path), ExitStack() as stack:
-        if part == path:  # which is written through: stdout may be a file with content
+        if part == path and _open_descriptor(path) is None:  # which is written through: it may be a file with content
             mode = mode.replace("w", "a")
         with creating(path):
             stream = stack.enter_context(_opened(part, path.suffix, mode))
@@ -153,19 +163,33 @@ def _opened(path: Path, suffix: str, mode: str) -> Iterator[IO[Any]]:
         with smart_open.open(str(path), mode, encoding=encoding, compression=suffix.lower()) as stream:
             yield stream
     else:
-        with open(path, mode, encoding=encoding) as stream:
+        number = _open_descriptor(path)
+        if number == 1:
+            sys.stdout.flush()
+        # Opened anew, an open file would be written from its beginning, over what the process writes to it otherwise.
+        with open(path if number is None else os.dup(number), mode, encoding=encoding) as stream:
             yield stream
 
 
 def is_written_through(path: Path) -> bool:
     """Whether ``path`` is a device, a pipe, or a link to a file that this process has open, such as ``/dev/stdout``."""
-    if path.exists() and not path.is_file():
-        return True
+    return (path.exists() and not path.is_file()) or _open_file(path) is not None
+
+
+def _open_file(path: Path) -> Path | None:
+    """The entry in ``/proc`` of a file that a process has open, if ``path`` leads to one."""
     link = path.absolute()
     for _ in range(_LINKS):
         if not link.is_symlink():
             break
         if _OPEN_FILES.match(os.path.realpath(link.parent)):
-            return True
+            return link
         link = link.parent / link.readlink()
-    return False
+    return None
+
+
+def _open_descriptor(path: Path) -> int | None:
+    """The number of a file that this process has open, if ``path`` leads to one."""
+    link = _open_file(path)
+    is_own = link is not None and f"/proc/{os.getpid()}/" in os.path.realpath(link.parent) + "/"
+    return int(link.name) if link is not None and is_own and link.name.isdecimal() else None

@@ -71,6 +71,45 @@ def test_standard_output_that_is_closed_is_one_line(tmp_path: Path) -> None:
         assert (process.returncode, process.stderr) == (1, "greenadapt: it is closed: standard output\n")
 
 
+INTERRUPTED_IMPORT = """
+import runpy, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["greenadapt", "--version"]
+runpy.run_module("greenadapt", run_name="__main__")
+"""
+
+
+def test_ctrl_c_while_the_program_is_imported_has_no_traceback() -> None:
+    process = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout, process.stderr) == (-signal.SIGINT, "", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="NOT TESTED: a terminal")
+def test_ctrl_c_at_a_question_exits_with_130(tmp_path: Path) -> None:
+    import pty
+
+    left = tmp_path / "ws" / "inputs" / "stdin-00000000"
+    left.parent.mkdir(parents=True)
+    left.write_text("an input of no result")
+    arguments = [sys.executable, "-m", "greenadapt", "clean"]
+    environment = {**os.environ, "GREENADAPT_HOME": str(tmp_path / "ws")}
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execve(sys.executable, arguments, environment)
+    output = b""
+    while b"Remove them?" not in output:
+        output += os.read(terminal, 1000)
+    os.write(terminal, b"\x03")
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 130
+    assert left.is_file()
+
+
 @pytest.mark.parametrize(
     "message", ["could not create a primitive", "can't start new thread", "DefaultCPUAllocator: can't allocate memory"]
 )

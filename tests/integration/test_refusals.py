@@ -308,6 +308,13 @@ def test_a_model_to_compare_with_is_looked_at_before_the_first_is_trained(folder
     )
 
 
+@pytest.mark.parametrize("command", [FINETUNE, ("adapt", "-c", "corpus.txt", "-m", "base", *ADAPT, "-o", "")])
+def test_a_link_to_itself_as_output_is_refused(folder: Path, run_alone: Run, command: tuple[Any, ...]) -> None:
+    (folder / "loop").symlink_to("loop")
+    for out in ("loop", "loop/x"):
+        assert "loop" in last_line(run_alone(*command[:-1], out, code=1))
+
+
 def test_missing_files_are_told_before_torch_is_loaded(folder: Path) -> None:
     (folder / "bad").mkdir()
     for name in ("config.json", "tokenizer.json"):

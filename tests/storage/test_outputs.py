@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.errors import ConflictError, MissingError, UsageError
+from greenadapt.errors import ConflictError, LockedError, MissingError, UsageError
 from greenadapt.storage.outputs import check_file, check_files, open_file, open_output
 from tests.conftest import Run, last_line
 from tests.support.small_tasks import TinyModel
@@ -29,14 +29,14 @@ def test_a_file_appears_once_it_is_complete_and_is_never_replaced(tmp_path: Path
         assert not path.exists()
         raise KeyboardInterrupt
     assert [*tmp_path.iterdir()] == []
-    first = open_file(path, "w")  # two writers do not mix
-    first.__enter__().write("first\n")
-    write(path, "second\n")
-    with pytest.raises(ConflictError, match=r"a\.txt exists: give another path, or remove it"):
-        first.__exit__(None, None, None)
+    (tmp_path / ".a.txt.part").write_text("what a killed command left")
+    with open_file(path, "w") as first:  # two writers do not mix
+        first.write("first\n")
+        with pytest.raises(LockedError, match=r"another command is writing .*a\.txt"):
+            write(path, "second\n")
     with pytest.raises(ConflictError, match="exists"):
         write(path)
-    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("a.txt", "second\n")]
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("a.txt", "first\n")]
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
@@ -83,6 +83,15 @@ def test_what_stdout_is_appended_to_is_not_replaced(tmp_path: Path, name: str) -
     assert log.read_text() == "before\nnew\n"
     completed = subprocess.run([sys.executable, "-c", f"{code} s.write('new\\n')"], capture_output=True, check=True)
     assert completed.stdout == b"new\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_what_is_written_to_stdout_otherwise_is_not_overwritten(tmp_path: Path) -> None:
+    code = "from pathlib import Path\nfrom greenadapt.storage.outputs import open_file\nprint('first')\n"
+    code += "with open_file(Path('/dev/stdout'), 'w') as s: s.write('second\\n')\nprint('third')"
+    with (tmp_path / "log").open("w") as stdout:
+        subprocess.run([sys.executable, "-c", code], stdout=stdout, check=True)
+    assert (tmp_path / "log").read_text() == "first\nsecond\nthird\n"
 
 
 def test_what_is_refused_before_the_work(tmp_path: Path) -> None:
