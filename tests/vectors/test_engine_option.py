@@ -170,8 +170,6 @@ def test_a_missing_numba_is_an_error_before_anything_is_prepared(
     assert not list((tmp_path / "ws").glob("results/corpus*"))
 
 
-
-
 @pytest.mark.usefixtures("no_numba")
 @pytest.mark.parametrize("command", ["w2v", "adapt"])
 def test_without_numba_gensim_is_used_and_one_line_says_so(
