@@ -73,7 +73,7 @@ def test_what_fails_comes_after_all_before_it(play: Play) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread", "small_blocks")
-def test_predictions_are_those_of_one_machine_and_go_on_after_a_stop(
+def test_predictions_are_those_of_one_machine_also_after_a_stop(
     play: Play, run_alone: Run, tiny_model: TinyModel, tmp_path: Path
 ) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(" ".join(words) for words in sentences(100, 0)))
@@ -86,10 +86,8 @@ def test_predictions_are_those_of_one_machine_and_go_on_after_a_stop(
     play(stops=12)
     run_alone(*spread, code=130)
     assert not (tmp_path / "spread.jsonl").exists()
-    cluster = play()
-    ended = run_alone(*spread)
-    assert "finished part" in ended.stderr
-    assert cluster.n_ended < 13  # all blocks
+    play()
+    run_alone(*spread)
     assert (tmp_path / "spread.jsonl").read_bytes() == (tmp_path / "alone.jsonl").read_bytes()
     assert [path.name for path in tmp_path.glob(".spread*")] == []
 

@@ -121,7 +121,7 @@ def test_models_that_are_compared_make_equally_many_steps(
     model = adapted(tiny_model)
     trainings: list[TrainConfig] = []
 
-    def check(_: object, checked: FinetuneRequest) -> None:
+    def check(_: object, checked: FinetuneRequest, __: object = None) -> None:
         trainings.append(checked.training)
         if len(trainings) == 2:
             raise UsageError("stop")

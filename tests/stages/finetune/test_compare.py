@@ -122,7 +122,7 @@ class Overwriting(Notes):
 def test_data_that_change_between_the_models_are_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
     ours = adapted(tiny_model)
     request, train = ner_request(tmp_path, ours, training=QUICK), tmp_path / "train.tsv"
-    with pytest.raises(InputError, match=r"train\.tsv changed since the command began: run the command again"):
+    with pytest.raises(InputError, match=r"train\.tsv changed while finetune read it: run the command again"):
         compare(replace(session(tmp_path), progress=Overwriting(train)), request, [str(ours.parent / "base")])
 
 

@@ -181,7 +181,7 @@ def test_adapters_that_do_not_go_are_refused_before_anything_is_read(tmp_path: P
     (tmp_path / "broken.tsv").write_text("a word without a tag\n", "utf-8")
     broken = entry(tmp_path, "ner", test={"test": str(tmp_path / "broken.tsv")})
     bad_request = request(tmp_path, tiny_model(), tasks=(broken,), adapter=AdapterConfig(size=10, form="reference"))
-    with pytest.raises(UsageError, match="width is 10, not a multiple of the 6 heads"):
+    with pytest.raises(UsageError, match="--adapter-size is 10, not a multiple of the 6 heads"):
         finetune(session(tmp_path), bad_request)
 
 

@@ -494,6 +494,7 @@ def test_none_of_a_folders_code_is_run(tiny_model: TinyModel, tmp_path: Path) ->
     assert any("left out auto_map" in note for note in notes.notes)
     assert not (result.folder / "evil.py").exists()
     poison(result.folder)
+    (result.folder / "manifest.json").unlink()  # which has the hash of config.json
     source = tmp_path / "text.txt"
     source.write_text("heart\n")
     assert len(predicted(result.path, source)) == 1
