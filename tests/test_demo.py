@@ -209,10 +209,7 @@ def installed_once() -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_the_demo_on_two_packages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)  # which gets the folder runs
+def test_the_demo_on_two_packages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = 'title = "two"\nlicence = "theirs"\nformat = "pydocs"\npackages = ["smart-open", "gensim"]\n'
     (tmp_path / "small.toml").write_text(recipe)
     plan = TaskPlan(train=8, test=12, epochs=1, seeds=(0, 1))

@@ -21,8 +21,8 @@ def clean(
     """Remove what no named result needs, after asking.
 
     The newest results of each corpus and model have names, see greenadapt status; they stay, and so does what they were
-    made from. Removed are older results, unfinished results that no command works on, stored inputs that no result was
-    made from, and finished parts of assess. All of this is in the workspace: nothing elsewhere is removed.
+    made from. Removed are older results, unfinished results that no command works on, stored inputs that no kept
+    result was made from, and finished parts of assess. All of this is in the workspace: nothing elsewhere is removed.
     """
     from greenadapt.cli.output.printing import print_cleaning, print_removed
     from greenadapt.stages import status as stage

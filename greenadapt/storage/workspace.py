@@ -220,7 +220,7 @@ def unneeded(workspace: Workspace) -> Iterator[Unneeded]:
         is_result = _RESULT.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
         if is_result and path.resolve() not in needed:
             yield Unneeded("result", path, tree_size(path))
-    for work in unfinished_in(results):
+    for work in (*unfinished_in(results), *unfinished_in(workspace.folds() / "running")):
         if work.writer is None:
             yield Unneeded("unfinished", work.path, work.bytes)
     for path in _listed(workspace.root / "inputs"):
@@ -236,17 +236,21 @@ def _needed(workspace: Workspace) -> set[Path]:
     results: set[Path] = set()
     others: set[Path] = set()
     folders = [
-        result.folder
+        workspace.root / "names" / corpus / model / stage
         for corpus in workspace.corpora()
         for model in workspace.models(corpus)
-        for result in workspace.results(corpus, model)
+        for stage in workspace.stages(corpus, model)
     ]
     while folders:
         folder = folders.pop().resolve()
         if folder in results:
             continue
         results.add(folder)
-        for entry in read_manifest(folder).inputs.values():
+        try:
+            inputs = read_manifest(folder).inputs
+        except (MissingError, InputError):  # a damaged result, which its name keeps
+            continue
+        for entry in inputs.values():
             if (source := input_result(entry, folder)) is not None:
                 folders.append(source)
             paths = [entry.get("path"), entry.get("source"), *entry.get("sources", {})]

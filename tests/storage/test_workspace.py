@@ -78,8 +78,10 @@ def test_clean_keeps_named_results_and_all_that_they_were_made_from(tmp_path: Pa
     assert [remove(item) for item in unneeded(workspace)] == [""]
     kept = {first.folder, aligned.folder, third.folder, *others[:2]}
     assert {*(tmp_path / "results").iterdir()} == kept
-    make(workspace, "c", "m", "align", third, dim=2)
+    newest = make(workspace, "c", "m", "align", third, dim=2)
     assert {item.path for item in unneeded(workspace)} == {first.folder, aligned.folder}
+    (newest.folder / "manifest.json").write_text("broken")  # its name keeps it
+    assert newest.folder not in {item.path for item in unneeded(workspace)}
 
 
 def test_clean_beside_a_running_build_leaves_it_alone(tmp_path: Path) -> None:

@@ -159,13 +159,11 @@ def test_no_file(tmp_path: Path) -> None:
         read_vectors(tmp_path / "v.txt")
 
 
-def test_failed_write_leaves_the_old_file(tmp_path: Path, vectors: WordVectors) -> None:
+def test_a_failed_write_leaves_nothing(tmp_path: Path, vectors: WordVectors) -> None:
     path = tmp_path / "v.txt"
-    path.write_text("old")
     spaced = WordVectors(["a b", *WORDS[1:]], vectors.counts, vectors.matrix)
     with pytest.raises(InputError, match="'a b' cannot be written"):
         write_vectors(spaced, path)
     with pytest.raises(UnicodeEncodeError):
         write_vectors(WordVectors([*WORDS[:-1], "\ud800"], vectors.counts, vectors.matrix), path)
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
+    assert list(tmp_path.iterdir()) == []
