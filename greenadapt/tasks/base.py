@@ -349,6 +349,12 @@ class TaskData:
         return ", ".join([*filter(None, [self.name]), set_label(kind, name)])
 
 
+def require_numbers(logits: Array) -> None:
+    """Raise ``InputError`` if a model's ``logits`` have NaN or infinity; -inf stands for a unit without pieces."""
+    if np.isnan(logits).any() or np.isposinf(logits).any():
+        raise InputError("the model computes NaN or infinity: its weights are damaged", "download or train it again")
+
+
 def margins(logits: Array) -> Array:
     """(n, k) logits → (n,) float64: the difference between the two highest probabilities; 1 if k is 1."""
     from scipy.special import softmax  # here, since its import takes a tenth of a second

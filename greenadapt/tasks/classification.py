@@ -19,7 +19,7 @@ from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, IntArray
 from greenadapt.storage.files import Json
 from greenadapt.tasks import records
-from greenadapt.tasks.base import Encoder, Feature, HeadShape, Input, margins
+from greenadapt.tasks.base import Encoder, Feature, HeadShape, Input, margins, require_numbers
 from greenadapt.tasks.records import natural_order
 
 _CONSTANT = 1e-13
@@ -362,6 +362,7 @@ class ClassificationTask:
         """
         from scipy.special import softmax
 
+        require_numbers(logits)
         if self._is_regression:
             return {"value": self._in_range(float(logits[0, 0]))}
         probabilities = softmax(logits[0].astype(np.float64))

@@ -14,7 +14,7 @@ from greenadapt.errors import InputError, counted, json_kind
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, IntArray, offsets_of
 from greenadapt.storage.files import Json
-from greenadapt.tasks.base import IGNORED, Encoder, Feature, HeadShape, Input, margins
+from greenadapt.tasks.base import IGNORED, Encoder, Feature, HeadShape, Input, margins, require_numbers
 from greenadapt.tasks.conll import (
     Sentence,
     Split,
@@ -221,6 +221,7 @@ class NerTask:
 
         if not example.words:
             return {"tags": [], "entities": []}
+        require_numbers(logits)
         scores = np.maximum(logits[:, : len(self.labels)].astype(np.float64), _NO_PIECES)
         best = most_probable(scores, self.labels) if self.decoding == "viterbi" else scores.argmax(axis=1)
         tags = iob2(self.labels[label] for label in best.tolist())

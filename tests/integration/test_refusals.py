@@ -284,6 +284,13 @@ def test_a_weight_that_is_no_number_is_refused_at_opening(
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize("command", [PREDICT, ("evaluate", "-m", "run", "--test", "test.tsv")])
+def test_weights_whose_sums_overflow_are_named(folder: Path, run_alone: Run, command: tuple[str, ...]) -> None:
+    (folder / "run" / "manifest.json").unlink()
+    change(folder / "run", "classifier.weight", (), 3e38)
+    assert "the model computes NaN or infinity" in last_line(run_alone(*command, code=1))
+
+
 def test_another_configuration_is_refused_before_the_corpus_is_read_again(folder: Path, run_alone: Run) -> None:
     command = ("adapt", "--corpus", "corpus.txt", "--model", "base", *ADAPT, "--out", "mine")
     run_alone(*command)
