@@ -281,7 +281,7 @@ def test_labels_have_a_margin_by_default(make_model: Callable[..., Path], tmp_pa
         served, reading = TaskFolder.find(str(folder)), ReadingOptions()
         assert margin_of(served, replace(reading, margin=0.0)) == 0
         assert margin_of(served, replace(reading, pool="base")) is None
-        model = ServedModel.open(ModelSource("name", served), reading)
+        model = ServedModel.open(ModelSource.of("name", served), reading)
         assert model.opened.margin == margin_of(served, reading) == 0.9
     for name, other in (("numbers", ClassificationTask(label_kind="numbers")), ("answers", QuestionTask())):
         assert margin_of(TaskFolder.find(str(make_model(other, name=name))), ReadingOptions()) is None
