@@ -125,9 +125,9 @@ def find_unneeded(session: Session) -> list[Unneeded]:
 
 def clean(session: Session, items: Sequence[Unneeded]) -> Iterator[Json]:
     """Remove the ``items`` that are still not needed; yields their rows, with ``action`` ``removed`` or ``kept``."""
+    free = {item.path for item in unneeded(session.workspace)}  # the user may have thought for long
     for item in items:
-        is_free = item.path in {other.path for other in unneeded(session.workspace)}
-        why = remove(item) if is_free else "a command uses it now"
+        why = remove(item) if item.path in free else "a command uses it now"
         yield clean_row(item, "kept" if why else "removed", why)
 
 
