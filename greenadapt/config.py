@@ -25,7 +25,6 @@ PoolChoice = Literal[Pool, "best"]
 EnsembleRule = Literal["logits", "probabilities"]
 Keep = Literal["last", "best"]
 Precision = Literal["auto", "float32", "bfloat16"]
-Backend = Literal["torch", "onnx"]
 Quantize = Literal["none", "int8"]
 LabelKind = Literal["auto", "classes", "numbers"]
 WordUnit = Literal["whitespace", "punct"]
@@ -690,16 +689,6 @@ class ReadingOptions(Checked):
     memory: Annotated[
         str | None,
         Option("Folder or hub id of the general model used as memory, if it has moved.", unset="as in training"),
-    ] = None
-    backend: Annotated[
-        Backend | None,
-        Option(
-            "Library that runs the model; onnx compiles it first and keeps the graph.",
-            unset="as compiled, else torch",
-        ),
-    ] = None
-    quantize: Annotated[
-        Quantize | None, Option("Data type of the matrix products; int8 for CPUs.", unset="as compiled, else none")
     ] = None
 
 

@@ -25,7 +25,6 @@ from greenadapt.config import (
     AdapterName,
     AlignConfig,
     AlignMethod,
-    Backend,
     Decoding,
     EngineName,
     ExpandConfig,
@@ -39,7 +38,6 @@ from greenadapt.config import (
     Pool,
     PoolChoice,
     Precision,
-    Quantize,
     RandomScaleName,
     ReadingOptions,
     RowChoice,
@@ -309,8 +307,6 @@ def load(
     max_tokens: int = 4096,
     max_length: int | None = None,
     memory: str | None = None,
-    backend: Backend | None = None,
-    quantize: Quantize | None = None,
 ) -> AdaptedModel | TaskModel | EncoderModel:
     """Open a model by what its folder holds.
 
@@ -325,8 +321,6 @@ def load(
         max_tokens: Pieces in the model at once, padding included.
         max_length: Length of a window in pieces.
         memory: The general model used as memory, if it was moved.
-        backend: What runs the model.
-        quantize: Numbers of the matrix products.
 
     Returns:
         A ``TaskModel`` for what ``finetune`` wrote and for question answering models from elsewhere, an

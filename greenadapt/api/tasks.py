@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from greenadapt.api.arguments import Data, check_texts, plain_record, rows_of, shown_progress, single_labelled_source
 from greenadapt.api.models import ModelFolder
-from greenadapt.config import Backend, Count, Pool, Precision, QaConfig, Quantize, ReadingOptions
+from greenadapt.config import Count, Pool, Precision, QaConfig, ReadingOptions
 from greenadapt.errors import UsageError, rounded
 from greenadapt.fields import checked_call, explicit_arguments
 from greenadapt.progress import Progress
@@ -57,8 +57,6 @@ class TaskModel(ModelFolder):
         max_tokens: int = 4096,
         max_length: int | None = None,
         memory: str | None = None,
-        backend: Backend | None = None,
-        quantize: Quantize | None = None,
     ) -> Self:
         """Open a model as ``greenadapt.load`` does, with the same arguments.
 

@@ -8,19 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import logsumexp
 
-from greenadapt.checkpoints.layout import GRAPH_FILE, MEMORY_FILE, WEIGHTS_FILE
+from greenadapt.checkpoints.layout import Compiled
 from greenadapt.config import EnsembleRule, Pool, ReadingOptions, TrainConfig
-from greenadapt.errors import InputError, UsageError
-from greenadapt.models.graphs import GraphRunner, GraphSource, choose_backend, open_graph
+from greenadapt.errors import InputError, UsageError, require_torch
+from greenadapt.models.graphs import GraphRunner, open_graph, require_onnx
 from greenadapt.models.memory.choice import MemoryChoice
-from greenadapt.models.rows import ROWS_FILE
 from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, pooled_output, stream_task, stream_tasks
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.storage.arrays import Array, ArrayFile
@@ -103,13 +101,15 @@ class OpenedModel:
     def open(cls, folders: Sequence[TaskFolder], options: ReadingOptions) -> "OpenedModel":
         """Load a model, with its memory if it has one, for a task, or for several that share its encoder.
 
-        Raises ``InputError`` if its head is not the task's, ``UsageError`` if a backend does not run it, and what
-        ``open_tasks``, ``MemoryChoice.of_settings`` and ``choose_backend`` raise.
+        Raises ``InputError`` if its head is not the task's, and what ``open_tasks``, ``open_graph`` and
+        ``MemoryChoice.of_settings`` raise.
         """
         first, is_shared = folders[0], len(folders) > 1
-        backend, quantize = choose_backend(first.folder, options)
+        is_compiled = Compiled.read(first.folder) is not None
         model: Any
-        if backend == "torch":
+        if is_compiled:
+            model = open_graph(first.folder)
+        else:
             from greenadapt.models.forward import TorchRunner
             from greenadapt.models.machine import Machine
             from greenadapt.models.weights import read_memory
@@ -117,9 +117,6 @@ class OpenedModel:
             memory = MemoryChoice.of_settings(first.settings, first.folder, first.weights, options.memory)
             machine = Machine.start(options.precision, ())
             model = open_in_torch(folders)
-        else:
-            refuse_uncompiled(folders)
-            model = open_graph(graph_source(first), quantize)
         if model.head != first.task.head:
             raise InputError(
                 f"{first.folder} holds a model for {model.head}, not for {first.task.head}",
@@ -132,7 +129,9 @@ class OpenedModel:
         pool: Pool = pools[first.name] if len(set(pools.values())) == 1 else "mean"  # which computes both views
         settings = Inference(options.max_tokens, encoder.special.pad, pool=pool, task=None if is_shared else first.name)
         runner: TorchRunner | GraphRunner
-        if backend == "torch":
+        if is_compiled:
+            runner = model
+        else:
             settings = replace(settings, autocast=machine.autocast)
             if memory is not None:
                 host, general = model.model if first.name is None else model.model.encoder, memory.open()
@@ -140,8 +139,6 @@ class OpenedModel:
                 read_memory(host, first.weights)
                 settings = replace(settings, memory=general.reader(encoder))
             runner = TorchRunner(model.model.to(machine.device), model.rows, is_shared=is_shared)
-        else:
-            runner = model
         margin = None if options.margin == 1 else options.margin
         return cls({folder.name: folder for folder in folders}, encoders, pools, runner, settings, margin)
 
@@ -214,15 +211,16 @@ def margin_of(folder: TaskFolder, options: ReadingOptions) -> float | None:
 
 
 def check_reading(folders: Sequence[TaskFolder], options: ReadingOptions) -> None:
-    """Raise the errors of ``choose_backend``, and ``UsageError`` for a precision that the model does not compute in, or
-    for a margin if a model does not read both tokenizations or has no probabilities.
+    """Raise ``MissingError`` if what runs the models is not installed, and ``UsageError`` for a precision if a model is
+    compiled, or for a margin if a model does not read both tokenizations or has no probabilities.
     """
     for folder in folders:
-        backend, _ = choose_backend(folder.folder, options)
-        if options.precision != "auto" and backend != "torch":
-            raise UsageError(
-                f"--precision {options.precision} is for --backend torch, this is {backend}", "leave it out"
-            )
+        if Compiled.read(folder.folder) is None:
+            require_torch("running a model that is not compiled")
+            continue
+        require_onnx("running a compiled model", to_compile=False)
+        if options.precision != "auto":
+            raise UsageError(f"--precision {options.precision}, but {folder.folder} is compiled", "leave it out")
     if options.margin is None:
         return
     if len({folder.name for folder in folders}) > 1:
@@ -244,28 +242,6 @@ def open_in_torch(folders: Sequence[TaskFolder]) -> "InferenceModel":
 
     first, names = folders[0], [folder.name for folder in folders if folder.name is not None]
     return open_tasks(first.folder, names, first.seed) if names else open_task_model(first.weights)
-
-
-def graph_source(folder: TaskFolder) -> GraphSource:
-    """The task's model, to be run as a graph."""
-    files = [folder.weights / name for name in (WEIGHTS_FILE, ROWS_FILE, GRAPH_FILE)]
-    if folder.weights != folder.folder:
-        files.append(folder.weights / MEMORY_FILE)
-    if folder.part is not None:
-        files.append(folder.part / WEIGHTS_FILE)
-    export = partial(open_in_torch, [folder])
-    return GraphSource(folder.folder, folder.weights, tuple(files), folder.name, export)
-
-
-def refuse_uncompiled(folders: Sequence[TaskFolder]) -> None:
-    """Raise ``UsageError`` for several tasks at once or a model with a memory, which have no graph."""
-    folder = folders[0]
-    if len(folders) > 1:
-        raise UsageError(f"--backend onnx runs one task, --task has {len(folders)}", "name one task")
-    if folder.settings.get("memory") is not None:
-        raise UsageError(
-            f"{folder.folder} has a memory (G-MAP), which --backend onnx does not run", "use --backend torch"
-        )
 
 
 def require_one_process(command: str) -> None:

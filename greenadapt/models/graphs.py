@@ -4,32 +4,18 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from greenadapt import __version__
 from greenadapt.checkpoints.layout import GRAPH_FILE, Compiled, GraphInput
-from greenadapt.checkpoints.provenance import adapted_input
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.checkpoints.source import PretrainedModel
-from greenadapt.config import Backend, Quantize, ReadingOptions
-from greenadapt.errors import ConflictError, InputError, UsageError, first_line, require, require_torch
+from greenadapt.errors import InputError, first_line, require
 from greenadapt.models.rows import RowTable, read_table
 from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference
-from greenadapt.progress import Silent
 from greenadapt.storage.arrays import Array, Int64Array
-from greenadapt.storage.files import Json, hash_file, hash_json
-from greenadapt.storage.results import Job, Outcome, run
-from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.base import Features
 from greenadapt.workers import usable_cores
-
-if TYPE_CHECKING:
-    from greenadapt.models.weights import InferenceModel
 
 Graph = Callable[[Mapping[str, Array]], Array]
 """The graph's inputs by name → ``logits``."""
@@ -118,102 +104,19 @@ def graph_inputs(checkpoint: Checkpoint) -> tuple[GraphInput, ...]:
     return tuple(names)
 
 
-def choose_backend(folder: Path, options: ReadingOptions) -> tuple[Backend, Quantize]:
-    """The backend that runs the model of ``folder``, and its numbers.
-
-    Raises ``UsageError`` if a compiled model cannot be run so, or no model can, ``MissingError`` if what runs it is not
-    installed.
-    """
-    compiled = Compiled.read(folder)
-    if compiled is None:
-        backend, quantize = options.backend or "torch", options.quantize or "none"
-        if (backend, quantize) == ("torch", "int8"):
-            raise UsageError("--quantize int8 needs a compiled model", "give --backend onnx")
-    else:
-        backend, quantize = "onnx", compiled.quantize
-        for name, option, value in (("backend", options.backend, backend), ("quantize", options.quantize, quantize)):
-            if option not in (None, value):
-                raise UsageError(f"--{name} {option}, but {folder} was compiled: {name} {value}", "leave it out")
-    if backend == "torch" or compiled is None:
-        require_torch("running a model that is not compiled")
-    if backend != "torch":
-        require_onnx("--backend onnx", to_compile=compiled is None)
-    return backend, quantize
-
-
 def require_onnx(purpose: str, *, to_compile: bool) -> None:
     """Raise ``MissingError`` if the packages that run graphs, or make them, are not installed."""
     require("compile", *_NEEDS[: None if to_compile else 1], by=purpose)
 
 
-@dataclass(frozen=True)
-class GraphSource:
-    """A model that is compiled, or whose graph is exported."""
-
-    folder: Path
-    weights: Path
-    """A folder of ``read_table``."""
-    files: tuple[Path, ...]
-    """Files of weights beside those of ``adapted_input``; some may not exist."""
-    task: str | None
-    """The task of a multitask model."""
-    export: "Callable[[], InferenceModel]"
-
-    @property
-    def sha256(self) -> str:
-        """The hash of all files that decide predictions."""
-        model = PretrainedModel(self.folder.name, self.folder, str(self.folder))
-        files = [hash_file(file) for file in self.files if file.is_file()]
-        return hash_json([adapted_input(model)["sha256"], *files])
-
-    def config(self, quantize: Quantize) -> Json:
-        """All that decides the exported graph."""
-        packages = ("torch", "transformers", *_NEEDS)
-        return {
-            "model": self.sha256,
-            "task": self.task,
-            "quantize": quantize,
-            "versions": {"greenadapt": __version__, **{name: import_module(name).__version__ for name in packages}},
-        }
-
-
-def open_graph(source: GraphSource, quantize: Quantize) -> GraphRunner:
-    """The graph of a compiled model, or else the exported graph, which HOME keeps.
-
-    If HOME cannot be written, the exported graph is temporary. Raises ``InputError`` if a graph is broken.
-    """
-    folder = source.folder
+def open_graph(folder: Path) -> GraphRunner:
+    """The graph of a compiled model; raises ``InputError`` if it is broken."""
     compiled = Compiled.read(folder)
-    if compiled is not None:
-        checkpoint, table = read_table(folder)
-        file = folder / GRAPH_FILE
-        if not file.is_file():
-            raise InputError(f"{folder} has no {file.name}", "copy the whole folder, or compile the model again")
-        return _runner(file, compiled, table, checkpoint)
-
-    def build(work: Path) -> Outcome:
-        from greenadapt.models.graph_export import write_graph
-
-        write_graph(source.export(), quantize, work).write(work)
-        return Outcome({})
-
-    def opened(kept: Path) -> GraphRunner:
-        compiled = Compiled.read(kept)
-        assert compiled is not None
-        checkpoint, table = read_table(source.weights)
-        return _runner(kept / GRAPH_FILE, compiled, table, checkpoint)
-
-    try:
-        job = Job("graph", source.config(quantize), {}, build)
-        kept = run(Workspace.find().place(job), job, Silent()).folder
-    except (ConflictError, OSError):
-        with TemporaryDirectory(prefix="greenadapt-") as name:
-            build(Path(name))
-            return opened(Path(name))
-    return opened(kept)
-
-
-def _runner(file: Path, compiled: Compiled, table: RowTable, checkpoint: Checkpoint) -> GraphRunner:
+    assert compiled is not None
+    checkpoint, table = read_table(folder)
+    file = folder / GRAPH_FILE
+    if not file.is_file():
+        raise InputError(f"{folder} has no {file.name}", "copy the whole folder, or compile the model again")
     threads = _threads()
     graph = _open(file, threads)
     pad = int(checkpoint.config.get("pad_token_id") or 0)

@@ -9,10 +9,10 @@ from greenadapt.checkpoints.layout import is_multitask, task_names
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, QaConfig, ReadingOptions
 from greenadapt.errors import InputError, UsageError
-from greenadapt.inference.models import OpenedModel, graph_source
+from greenadapt.inference.models import OpenedModel
 from greenadapt.inference.predictor import shown_result
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.storage.files import Json, expanded
+from greenadapt.storage.files import Json, expanded, hash_file, hash_json
 from greenadapt.tasks.questions import Question
 from greenadapt.tasks.spans import AnswerCandidates, merge_candidates, ranked
 
@@ -31,14 +31,21 @@ class ModelSource:
     @classmethod
     def of(cls, name: str, folder: TaskFolder) -> "ModelSource":
         """The model as it is now."""
-        return cls(name, folder, graph_source(folder).sha256)
+        return cls(name, folder, _hash_files(folder))
 
     def require_unchanged(self) -> None:
         """Raise ``InputError`` if the model is another one than when the server started."""
-        if graph_source(self.folder).sha256 != self.sha256:
+        if _hash_files(self.folder) != self.sha256:
             raise InputError(
                 f"{self.folder.folder} is another model than when the server started", "start the server again"
             )
+
+
+def _hash_files(folder: TaskFolder) -> str:
+    """The hash of all files of a model but its card."""
+    folders = {folder.folder, folder.weights, folder.part or folder.weights}
+    files = sorted(file for path in folders for file in path.iterdir() if file.is_file() and file.suffix != ".md")
+    return hash_json([hash_file(file) for file in files])
 
 
 def find_models(models: Sequence[str], reading: ReadingOptions, task: str | None) -> tuple[ModelSource, ...]:

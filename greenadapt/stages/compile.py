@@ -12,7 +12,7 @@ from greenadapt.checkpoints.provenance import adapted_input, model_facts
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.config import CompileConfig
 from greenadapt.errors import InputError, UsageError, require_torch
-from greenadapt.inference.models import open_in_torch, refuse_uncompiled
+from greenadapt.inference.models import open_in_torch
 from greenadapt.models.graphs import require_onnx
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.session import COMPILE, W2V, Session, require_made_for
@@ -55,7 +55,8 @@ def _task(source: PretrainedModel, config: CompileConfig) -> TaskFolder:
     if Compiled.read(source.folder) is not None:
         raise InputError(f"{source.source} is compiled already", "give the model that it was made from")
     task = TaskFolder.find(str(source.folder), config.seed, config.task)
-    refuse_uncompiled([task])
+    if task.settings.get("memory") is not None:
+        raise UsageError(f"{task.folder} has a memory (G-MAP), which ONNX Runtime does not run", "use it as it is")
     return task
 
 

@@ -30,7 +30,7 @@ _EXTRAS = {
     "search": (("tantivy",), "index, search and qa --index"),
     "report": (("vl-convert-python",), "the page of report"),
     "serve": (("fastapi", "uvicorn"), "serve"),
-    "compile": (("onnxruntime", "onnx", "onnxscript"), "compile, --backend and --quantize"),
+    "compile": (("onnxruntime", "onnx", "onnxscript"), "compile and its models"),
     "cluster": (("ray",), "--cluster"),
     "s3": (("boto3",), "s3 addresses"),
 }

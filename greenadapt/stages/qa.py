@@ -30,7 +30,6 @@ def answer(session: Session, request: QaRequest) -> Result:
     config: Json = {**asdict(request.config), **asdict(request.reading)}
     del config["memory"]  # the path of the general model; the model identifies it
     del config["max_tokens"]
-    config = {name: value for name, value in config.items() if name not in ("backend", "quantize") or value}
     sources = request.sources
     # The rows name documents and questions by the user's paths.
     config |= {"sources": sources.paths(), "asked": list(sources.question_texts)}

@@ -21,7 +21,6 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "model": lambda value: greenadapt.load(value),
     "task": lambda value: greenadapt.load(NOWHERE, task=value),
     "folder": lambda value: greenadapt.EncoderModel(value),
-    "backend": lambda value: greenadapt.load(NOWHERE, backend=value),
     "progress": lambda value: ADAPTED.neighbours("virus", progress=value),
     "words": lambda value: ADAPTED.neighbours("virus", value),
     "top": lambda value: ADAPTED.neighbours("virus", top=value),
@@ -38,7 +37,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "seeds": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", seeds=value),
     "seed": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", seed=value),
 }
-OPTIONAL = {"task", "backend", "passages", "label_field", "train"}
+OPTIONAL = {"task", "passages", "label_field", "train"}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -56,7 +55,7 @@ def test_a_value_of_a_wrong_type_is_named_before_any_work(name: str) -> None:
         ("top", "3", "top is '3', must be a whole number, at least 1"),
         ("seeds", 10**30, "must be from 1 to 1000"),
         ("seed", -1, "seed is -1"),
-        ("backend", "openvino", "backend is 'openvino', must be one of torch, onnx"),
+        ("pool", "both", "pool is 'both', must be one of base, expanded, mean"),
         ("folder", "a\0b", r"folder is 'a\\x00b', which no file can be called"),
         ("place", "\ud800", r"place is '\\ud800', which no file can be called"),
         ("data", SimpleNamespace(collect=None), "data is of type SimpleNamespace, .*: call collect\\(\\) first"),

@@ -5,9 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +21,18 @@ from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.models import OpenedModel
 from greenadapt.models import graph_export
 from greenadapt.models.forward import outputs
-from greenadapt.models.graphs import GraphRunner, GraphSource, has_vnni, open_graph
+from greenadapt.models.graphs import GraphRunner, has_vnni, open_graph
 from greenadapt.models.streaming import Inference, stream_task
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.models.weights import InferenceModel, open_task_model
 from greenadapt.stages.compile import compile_model
 from greenadapt.stages.session import Session
-from greenadapt.storage.arrays import Array
+from greenadapt.storage.arrays import Array, write_arrays
 from greenadapt.storage.files import hash_file
-from greenadapt.storage.locks import lock
 from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.base import Feature, Input, make_task
 from greenadapt.workers import usable_cores
-from tests.conftest import Notes, Run, contents, json_lines, tiny_model_in
+from tests.conftest import Notes, tiny_model_in
 from tests.support.small_tasks import FAMILIES, TASK_MODELS, expand, sentences
 
 pytestmark = pytest.mark.slow  # a model is exported
@@ -137,6 +134,7 @@ def test_it_is_read_and_scored_without_torch(tagger: Path, served: Path, tmp_pat
     (tmp_path / "gold.jsonl").write_text("\n".join(map(json.dumps, gold)))
     classes = tmp_path / "classes"
     shutil.copytree(served, classes)
+    (classes / "manifest.json").unlink()
     (classes / "task.json").write_text(json.dumps(make_task(TaskConfig(task="classification")).settings()))
     commands = [
         ["predict", "-m", str(served), "-i", "texts.txt", "-o", "tags.jsonl"],
@@ -259,8 +257,10 @@ HEAD_OF = {
 def test_every_architecture(family: str, tmp_path: Path) -> None:
     head = HEAD_OF[family]
     folder = tiny_model_in(tmp_path, f"{family}For{head}", num_labels=2, initializer_range=0.3)
-    source = GraphSource(folder, folder, (), None, partial(open_task_model, folder))
-    model, graph = open_task_model(folder), open_graph(source, "none")
+    model = open_task_model(folder)
+    graph_export.write_graph(model, "none", folder).write(folder)
+    write_arrays(folder / "embedding.safetensors", {model.checkpoint.embedding_name: model.checkpoint.embedding()})
+    graph = open_graph(folder)
     run = Inference(64, graph.pad_id, pool="base")
     examples = list(examples_of(model.checkpoint, head))
     expected = outputs(model.model, model.rows, examples, run)
@@ -268,81 +268,10 @@ def test_every_architecture(family: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(ours.base, torchs.base, atol=1e-4, rtol=0)
 
 
-@pytest.fixture
-def exports(monkeypatch: pytest.MonkeyPatch, run_alone: Run, tmp_path: Path) -> list[Path]:
-    """The folders into which graphs are exported, in a workspace and a cache of their own."""
-    folders: list[Path] = []
-    write = graph_export.write_graph
-
-    def counted(exported: InferenceModel, quantize: Any, folder: Path) -> Any:
-        folders.append(folder)
-        return write(exported, quantize, folder)
-
-    monkeypatch.setattr(graph_export, "write_graph", counted)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return folders
-
-
-def test_an_exported_graph_is_kept_for_later_commands(
-    tagger: Path, tmp_path: Path, run_alone: Run, exports: list[Path]
-) -> None:
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    command = ("predict", "-m", tagger, "-i", "texts.txt", "--backend", "onnx", "--bio")
-    before, expected = contents(tagger), [tag for row in predicted(tagger) for tag in row["tags"]]
-    for _ in range(2):
-        assert [line.split("\t")[1] for line in run_alone(*command).stdout.splitlines() if line] == expected
-        assert len(exports) == 1
-    assert contents(tagger) == before
-    [graph] = (tmp_path / "ws" / ".graphs").glob("*/model.onnx")
-    graph.write_bytes(graph.read_bytes()[:-9])
-    assert [line.split("\t")[1] for line in run_alone(*command).stdout.splitlines() if line] == expected
-    assert len(exports) == 2
-    [caches] = [row for row in json_lines(run_alone("status", "--json")) if row.get("what") == "cache"]
-    assert caches["bytes"] > graph.stat().st_size
-    run_alone("clean", "--yes", "--json")
-    assert not contents(tmp_path / "ws")
-
-
-def test_a_graph_is_kept_for_a_model_by_its_content(tagger: Path, tmp_path: Path, exports: list[Path]) -> None:
-    model = shutil.copytree(tagger, tmp_path / "model")
-    for folder in (tagger, model):
-        logits_of(folder, backend="onnx")
-        assert len(exports) == 1
-    changed = transformers.AutoModelForTokenClassification.from_pretrained(model)
-    with torch.no_grad():
-        changed.classifier.bias += 1
-    changed.save_pretrained(model)
-    for ours, torchs in zip(logits_of(model, backend="onnx"), logits_of(model), strict=True):
-        np.testing.assert_allclose(ours, torchs, atol=1e-4, rtol=0)
-    assert len(exports) == 2
-    logits_of(model, backend="onnx", quantize="int8")
-    assert len(exports) == 3
-
-
-def test_a_workspace_that_cannot_be_written_keeps_no_graph(
-    tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exports: list[Path]
-) -> None:
-    expected = logits_of(tagger)
-
-    def check() -> None:
-        for ours, torchs in zip(logits_of(tagger, backend="onnx"), expected, strict=True):
-            np.testing.assert_allclose(ours, torchs, atol=1e-4, rtol=0)
-
-    with lock(tmp_path / "ws" / ".graphs" / ".lock"), ThreadPoolExecutor(1) as thread:  # another thread has the lock
-        thread.submit(check).result()
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "file"))
-    check()
-    assert len(exports) == 2
-    assert not any(folder.exists() for folder in exports)
-
-
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"backend": "torch"}, "was compiled: backend onnx"),
-        ({"quantize": "int8"}, "was compiled: quantize none"),
-        ({"precision": "bfloat16"}, "--precision bfloat16 is for --backend torch, this is onnx"),
+        ({"precision": "bfloat16"}, "--precision bfloat16, but .* is compiled"),
         ({"memory": "minilm"}, "no model here needs a general model"),
     ],
 )
@@ -351,20 +280,13 @@ def test_what_a_compiled_model_cannot_do(served: Path, options: dict[str, Any], 
         predicted(served, **options)
 
 
-def test_what_is_not_compiled(tagger: Path, served: Path, two_tasks: Path, tmp_path: Path, run_alone: Run) -> None:
+def test_what_is_not_compiled(tagger: Path, served: Path, two_tasks: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is compiled already"):
         compiled(served, tmp_path / "again")
     with pytest.raises(UsageError, match=r"name one with --task"):
         compiled(two_tasks, tmp_path / "several")
-    (tmp_path / "texts.txt").write_text("A text.")
-    failed = run_alone(
-        "predict", "-m", two_tasks, "-i", "texts.txt", "--task", "ner,ill.1", "--backend", "onnx", code=2
-    )
-    assert "name one task" in failed.stderr
     with pytest.raises(MissingError, match=r"no task\.json: give the folder that finetune wrote"):
         compiled(tiny_model_in(tmp_path, "BertModel"), tmp_path / "encoder")
-    with pytest.raises(UsageError, match="int8 needs a compiled model"):
-        predicted(tagger, quantize="int8")
     with_memory = shutil.copytree(tagger, tmp_path / "with-memory")
     (with_memory / "task.json").write_text(json.dumps({**NER.settings(), "memory": {"general": {}}}))
     with pytest.raises(UsageError, match=r"a memory \(G-MAP\)"):
