@@ -246,7 +246,7 @@ def doubts(opened: OpenedModel, examples: Sequence[Any]) -> Iterator[list[str]]:
 
 def pieces(opened: OpenedModel, examples: Sequence[Any]) -> list[int]:
     """Pieces that go through the model, without padding, by each of ``POOLS``; their ratio is what both views cost."""
-    inputs = [{"": pair} for pair in opened.inputs(examples)]
+    inputs = list(opened.inputs(examples))
     views = [replace(opened.settings, pool=pool).views for pool in POOLS]
     return [sum(map(len, Block.of(inputs, names, opened.settings.pad_id).inputs)) for names in views]
 

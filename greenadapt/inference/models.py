@@ -19,7 +19,7 @@ from greenadapt.config import EnsembleRule, Pool, ReadingOptions, TrainConfig
 from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.models.graphs import GraphRunner, open_graph, require_onnx
 from greenadapt.models.memory.choice import MemoryChoice
-from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, pooled_output, stream_task, stream_tasks
+from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, pooled_output, stream_task
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.storage.files import Json
@@ -104,7 +104,7 @@ class OpenedModel:
         Raises ``InputError`` if its head is not the task's, and what ``open_tasks``, ``open_graph`` and
         ``MemoryChoice.of_settings`` raise.
         """
-        first, is_shared = folders[0], len(folders) > 1
+        first = folders[0]
         is_compiled = Compiled.read(first.folder) is not None
         model: Any
         if is_compiled:
@@ -126,8 +126,7 @@ class OpenedModel:
         encoders = {name: Encoder.of(model.checkpoint, length) for name, length in lengths.items()}
         encoder = encoders[first.name]
         pools = {folder.name: pool_of(folder, options) for folder in folders}
-        pool: Pool = pools[first.name] if len(set(pools.values())) == 1 else "mean"  # which computes both views
-        settings = Inference(options.max_tokens, encoder.special.pad, pool=pool, task=None if is_shared else first.name)
+        settings = Inference(options.max_tokens, encoder.special.pad, pool=pools[first.name], task=first.name)
         runner: TorchRunner | GraphRunner
         if is_compiled:
             runner = model
@@ -138,7 +137,7 @@ class OpenedModel:
                 general.attach(host, encoder, machine, seed=0)
                 read_memory(host, first.weights)
                 settings = replace(settings, memory=general.reader(encoder))
-            runner = TorchRunner(model.model.to(machine.device), model.rows, is_shared=is_shared)
+            runner = TorchRunner(model.model.to(machine.device), model.rows)
         margin = None if options.margin == 1 else options.margin
         return cls({folder.name: folder for folder in folders}, encoders, pools, runner, settings, margin)
 
@@ -185,13 +184,15 @@ class OpenedModel:
 
         ``counts`` counts for each task what was too long, see ``Task.inference``.
         """
-        inputs = {
-            name: self.folders[name].task.inference([example[name] for example in examples], self.encoders[name], count)
-            for name, count in counts.items()
-        }
-        entries = (dict(zip(inputs, entry, strict=True)) for entry in zip(*inputs.values(), strict=True))
-        for outputs in stream_tasks(self.runner, entries, self.settings):
-            yield {name: (output.example, pooled_output(output, self.pools[name])) for name, output in outputs.items()}
+        logits = {}
+        for name, count in counts.items():
+            pool = self.pools[name]
+            task_examples = [item[name] for item in examples]
+            inputs = self.folders[name].task.inference(task_examples, self.encoders[name], count)
+            outputs = stream_task(self.runner, inputs, replace(self.settings, task=name, pool=pool))
+            logits[name] = [(output.example, pooled_output(output, pool)) for output in outputs]
+        for entry in zip(*logits.values(), strict=True):
+            yield dict(zip(logits, entry, strict=True))
 
 
 def pool_of(folder: TaskFolder, options: ReadingOptions) -> Pool:

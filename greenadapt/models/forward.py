@@ -28,7 +28,7 @@ HeadOutput = Mapping[str, torch.Tensor]
 
 
 def outputs(model: Any, row_map: RowMap, inputs: Iterable[Input], settings: Inference) -> Iterator[ViewOutputs]:
-    """Put examples through ``model``, in evaluation mode, and yield their outputs in order; see ``stream_tasks``."""
+    """Put examples through ``model``, in evaluation mode, and yield their outputs in order; see ``stream_task``."""
     return stream_task(TorchRunner(model, row_map), inputs, settings)
 
 
@@ -41,13 +41,6 @@ class TorchRunner:
 
     model: Any
     row_map: RowMap
-    is_shared: bool = False
-    """Whether ``model`` is a ``MultitaskModel`` that all its tasks read together.
-
-    An input that several tasks read, with the same pieces and segments, goes once through the layers that no adapter of
-    these tasks touches (arXiv 1902.02671, section 2.2: the parameters that tasks share), and from there through each
-    task's own.
-    """
 
     def __post_init__(self) -> None:
         if self.device.type == "cpu":
@@ -74,9 +67,7 @@ class TorchRunner:
         return self.device.type in _IN_BACKGROUND
 
     @contextmanager
-    def opened(
-        self, block: Block, settings: Inference
-    ) -> Iterator[Callable[[tuple[str, ...], Features], Mapping[str, torch.Tensor]]]:
+    def opened(self, block: Block, settings: Inference) -> Iterator[Callable[[Features], torch.Tensor]]:
         """The model in evaluation mode, with the rows of the block."""
         was_training = self.model.training
         self.model.eval()
@@ -86,15 +77,13 @@ class TorchRunner:
             has_segments = takes_segments(self.model)
             named = {} if settings.task is None else {"task": settings.task}
 
-            def called(tasks: tuple[str, ...], inputs: Features) -> Mapping[str, torch.Tensor]:
+            def called(inputs: Features) -> torch.Tensor:
                 arguments = _arguments(inputs, row_of, settings.pad_id, has_segments=has_segments)
                 if settings.memory is not None:
                     arguments |= settings.memory.read(inputs)
                 try:
                     moved = {name: _moved(tensor, self.device) for name, tensor in arguments.items()}
-                    if not self.is_shared:
-                        return {"": _rows(self.model(**moved, **named))}
-                    return {task: _rows(output) for task, output in self.model.forward_tasks(tasks, **moved).items()}
+                    return _rows(self.model(**moved, **named))
                 except torch.cuda.OutOfMemoryError:
                     lengths = inputs.lengths
                     raise too_large(len(lengths), int(lengths[0]), settings.max_tokens) from None

@@ -57,15 +57,13 @@ class GraphRunner:
         return True
 
     @contextmanager
-    def opened(
-        self, block: Block, _: Inference
-    ) -> Iterator[Callable[[tuple[str, ...], Features], Mapping[str, Array]]]:
+    def opened(self, block: Block, _: Inference) -> Iterator[Callable[[Features], Array]]:
         """The graph, with the rows of the block."""
         rows = self.table.read(block.ids)
         row_of = np.zeros(block.ids[-1] + 1, np.int64)
         row_of[block.ids] = np.arange(len(block.ids))
 
-        def called(tasks: tuple[str, ...], inputs: Features) -> Mapping[str, Array]:
+        def called(inputs: Features) -> Array:
             ids = inputs.padded(inputs.ids, self.pad_id)
             arguments = {"inputs_embeds": rows[row_of[ids]], "attention_mask": inputs.mask}
             if "token_type_ids" in self.inputs:
@@ -73,7 +71,7 @@ class GraphRunner:
             if "position_ids" in self.inputs:
                 arguments["position_ids"] = _positions(ids, self.pad_id)
             logits = self.graph(arguments)
-            return dict.fromkeys(tasks, logits if logits.ndim == 3 else logits[:, None])
+            return logits if logits.ndim == 3 else logits[:, None]
 
         yield called
 

@@ -33,35 +33,6 @@ class ViewOutputs:
     example: Any = None
 
 
-@dataclass(frozen=True, eq=False)
-class TaskInputs:
-    """The examples of a block for one task."""
-
-    examples: list[Input]
-    input_indices: dict[str, list[list[int]]]
-    """View → the indices of the block's inputs that each example has, in order."""
-
-    def outputs(self, logits: Mapping[int, Array]) -> list[ViewOutputs]:
-        """The outputs of each example, from the logits of each of the block's inputs."""
-        offsets = offsets_of(np.array([example.n_units for example in self.examples], np.int64))
-        by_view: dict[str, list[Array]] = {}
-        for view, indices_of_examples in self.input_indices.items():
-            values = [logits[i] for indices in indices_of_examples for i in indices]
-            units = [
-                np.where(feature.units >= 0, feature.units + offset, -1)
-                for offset, example in zip(offsets[:-1].tolist(), self.examples, strict=True)
-                for feature in getattr(example, view)
-            ]
-            by_view[view] = np.split(_largest(values, units, offsets[-1]), offsets[1:-1])
-        results = []
-        for index, example in enumerate(self.examples):
-            base, expanded = (by_view[view][index] if view in by_view else None for view in ("base", "expanded"))
-            if len(by_view) == 2 and self.input_indices["base"][index] == self.input_indices["expanded"][index]:
-                expanded = base
-            results.append(ViewOutputs(base, expanded, example.example))
-        return results
-
-
 def _largest(values: Sequence[Array], units: Sequence[IntArray], n_units: int) -> Array:
     """The largest of the ``values`` (m, k) of each unit, (n_units, k), -inf where it has none; ``units`` (m,) has the
     unit of each value, -1 for none.
@@ -80,55 +51,65 @@ def _largest(values: Sequence[Array], units: Sequence[IntArray], n_units: int) -
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Examples that go through a model together, of one task or of several that read the same entries."""
+    """Examples that go through a model together."""
 
+    examples: Sequence[Input]
     inputs: list[Feature]
     """The distinct inputs of the examples."""
-    tasks: dict[str, TaskInputs]
-    """By the task's name."""
+    input_indices: dict[str, list[list[int]]]
+    """View → the indices of the inputs that each example has, in order."""
     ids: IntArray
     """All ids of the inputs and of the padding, ascending."""
 
     @classmethod
-    def of(cls, entries: Sequence[Mapping[str, Input]], views: Sequence[str], pad_id: int) -> "Block":
-        """Make a block of examples by task, in which equal inputs, also of several tasks, occur once."""
+    def of(cls, examples: Sequence[Input], views: Sequence[str], pad_id: int) -> "Block":
+        """Make a block of examples, in which equal inputs occur once."""
         index_of_input: dict[tuple[bytes, bytes], int] = {}
         inputs: list[Feature] = []
-        tasks = {}
-        for task in entries[0]:
-            examples = [by_task[task] for by_task in entries]
-            input_indices: dict[str, list[list[int]]] = {view: [[] for _ in examples] for view in views}
-            for view in views:
-                for indices, example in zip(input_indices[view], examples, strict=True):
-                    for feature in getattr(example, view):
-                        i = index_of_input.setdefault((feature.ids.tobytes(), feature.types.tobytes()), len(inputs))
-                        if i == len(inputs):
-                            inputs.append(feature)
-                        indices.append(i)
-            tasks[task] = TaskInputs(examples, input_indices)
+        input_indices: dict[str, list[list[int]]] = {view: [[] for _ in examples] for view in views}
+        for view in views:
+            for indices, example in zip(input_indices[view], examples, strict=True):
+                for feature in getattr(example, view):
+                    i = index_of_input.setdefault((feature.ids.tobytes(), feature.types.tobytes()), len(inputs))
+                    if i == len(inputs):
+                        inputs.append(feature)
+                    indices.append(i)
         occurs = np.zeros(max([pad_id, *(int(feature.ids.max()) for feature in inputs)]) + 1, bool)
         occurs[pad_id] = True
         for feature in inputs:
             occurs[feature.ids] = True
-        return cls(inputs, tasks, np.flatnonzero(occurs))
+        return cls(examples, inputs, input_indices, np.flatnonzero(occurs))
 
-    def batches(self, max_tokens: int) -> Iterator[tuple[tuple[str, ...], list[int]]]:
-        """The inputs that go through the model at once, the longest first, and the tasks that read all of them."""
-        tasks_of_input: list[list[str]] = [[] for _ in self.inputs]
-        for name, task in self.tasks.items():
-            for i in {i for by_example in task.input_indices.values() for indices in by_example for i in indices}:
-                tasks_of_input[i].append(name)
-        groups: dict[tuple[str, ...], list[int]] = {}
-        for i, names in enumerate(tasks_of_input):
-            groups.setdefault(tuple(names), []).append(i)
-        for group, members in groups.items():
-            batch: list[int] = []
-            for i in sorted(members, key=lambda i: len(self.inputs[i]), reverse=True):
-                if batch and (len(batch) + 1) * len(self.inputs[batch[0]]) > max_tokens:
-                    yield group, batch
-                    batch = []
-                batch.append(i)
-            yield group, batch
+    def batches(self, max_tokens: int) -> Iterator[list[int]]:
+        """The inputs that go through the model at once, the longest first."""
+        batch: list[int] = []
+        for i in sorted(range(len(self.inputs)), key=lambda i: len(self.inputs[i]), reverse=True):
+            if batch and (len(batch) + 1) * len(self.inputs[batch[0]]) > max_tokens:
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
+            yield batch
+
+    def outputs(self, logits: Mapping[int, Array]) -> list[ViewOutputs]:
+        """The outputs of each example, from the logits of each input."""
+        offsets = offsets_of(np.array([example.n_units for example in self.examples], np.int64))
+        by_view: dict[str, list[Array]] = {}
+        for view, indices_of_examples in self.input_indices.items():
+            values = [logits[i] for indices in indices_of_examples for i in indices]
+            units = [
+                np.where(feature.units >= 0, feature.units + offset, -1)
+                for offset, example in zip(offsets[:-1].tolist(), self.examples, strict=True)
+                for feature in getattr(example, view)
+            ]
+            by_view[view] = np.split(_largest(values, units, offsets[-1]), offsets[1:-1])
+        results = []
+        for index, example in enumerate(self.examples):
+            base, expanded = (by_view[view][index] if view in by_view else None for view in ("base", "expanded"))
+            if len(by_view) == 2 and self.input_indices["base"][index] == self.input_indices["expanded"][index]:
+                expanded = base
+            results.append(ViewOutputs(base, expanded, example.example))
+        return results
 
 
 BLOCK_PIECES_CPU = 1 << 15
@@ -174,11 +155,9 @@ class Runner(Protocol):
     def is_background(self) -> bool:
         """Whether its work is started in a thread of its own while outputs are used."""
 
-    def opened(
-        self, block: Block, settings: Inference
-    ) -> AbstractContextManager[Callable[[tuple[str, ...], Features], Mapping[str, Any]]]:
-        """Within it: tasks and a batch of the block's inputs → for each task its rows, (b, n, k), or (b, 1, k) with one
-        output per text, maybe not yet computed.
+    def opened(self, block: Block, settings: Inference) -> AbstractContextManager[Callable[[Features], Any]]:
+        """Within it: a batch of the block's inputs → its rows, (b, n, k), or (b, 1, k) with one output per text, maybe
+        not yet computed.
         """
 
     def empty(self, n_rows: int, k: int) -> Array:
@@ -202,59 +181,44 @@ def pooled_output(outputs: ViewOutputs, pool: Pool) -> Array:
     return (computed[0] + computed[1]) / np.float32(2)
 
 
-def stream_tasks(
-    runner: Runner, examples: Iterable[Mapping[str, Input]], settings: Inference
-) -> Generator[dict[str, ViewOutputs], None, None]:
-    """Put examples of one or several tasks through a model, and yield their outputs in order.
+def stream_task(runner: Runner, inputs: Iterable[Input], settings: Inference) -> Generator[ViewOutputs, None, None]:
+    """Put inputs through a model, and yield their outputs in order.
 
     Works block by block, however many examples there are; within a block inputs of both views go through sorted by
-    length, and equal ones once. While a block goes through, the next one is read from ``examples``, in a thread; where
+    length, and equal ones once. While a block goes through, the next one is read from ``inputs``, in a thread; where
     the runner says so a second thread keeps the model at work while the outputs are used.
     """
 
-    def size(by_task: Mapping[str, Input]) -> int:
-        """The pieces of the task that has the most."""
-        return max(
-            sum(len(part) for view in settings.views for part in getattr(item, view)) for item in by_task.values()
-        )
+    def size(item: Input) -> int:
+        return sum(len(part) for view in settings.views for part in getattr(item, view))
 
-    groups = grouped(examples, size, settings.block_pieces or runner.block_pieces, MOST_EXAMPLES)
+    groups = grouped(inputs, size, settings.block_pieces or runner.block_pieces, MOST_EXAMPLES)
     with closing(ahead(Block.of(group, settings.views, settings.pad_id) for group in groups)) as blocks:
         starting = ((block, *_start(runner, block, settings)) for block in blocks)
         with closing(ahead(starting) if runner.is_background else starting) as started_blocks:
             for block, logits, wait in started_blocks:
                 wait()
-                outputs = {name: task.outputs(logits[name]) for name, task in block.tasks.items()}
-                yield from (dict(zip(outputs, entry, strict=True)) for entry in zip(*outputs.values(), strict=True))
+                yield from block.outputs(logits)
 
 
-def stream_task(runner: Runner, inputs: Iterable[Input], settings: Inference) -> Iterator[ViewOutputs]:
-    """Put inputs of a single task through a model, and yield their outputs in order; see ``stream_tasks``."""
-    with closing(stream_tasks(runner, ({"": item} for item in inputs), settings)) as entries:
-        for entry in entries:
-            yield entry[""]
-
-
-def _start(runner: Runner, block: Block, settings: Inference) -> tuple[dict[str, dict[int, Array]], Callable[[], None]]:
-    """Start the model on a block; returns by task the logits of each input, (n, k) with one output per piece, (1, k)
-    with one per text, which are complete once the returned function was called.
+def _start(runner: Runner, block: Block, settings: Inference) -> tuple[dict[int, Array], Callable[[], None]]:
+    """Start the model on a block; returns the logits of each input, (n, k) with one output per piece, (1, k) with one
+    per text, which are complete once the returned function was called.
     """
     lengths = [len(feature) for feature in block.inputs]
     batches = [*block.batches(min(settings.max_tokens, runner.batch_pieces or settings.max_tokens))]
-    logits: dict[str, dict[int, Array]] = {task: {} for task in block.tasks}
-    # One array for all batches of a task: many would be strewn over the memory that each batch frees, which would grow.
-    free: dict[str, Array] = {}
+    logits: dict[int, Array] = {}
+    # One array for all batches: many would be strewn over the memory that each batch frees, which would grow.
+    free: Array | None = None
     with runner.opened(block, settings) as call:
-        for tasks, batch in batches:
-            for task, rows in call(tasks, Features.of([block.inputs[i] for i in batch])).items():
-                b, n, k = rows.shape
-                if task not in free:
-                    of_task = [inputs for names, inputs in batches if task in names]
-                    has_pieces = n == lengths[batch[0]]
-                    n_rows = sum(len(inputs) * (lengths[inputs[0]] if has_pieces else 1) for inputs in of_task)
-                    free[task] = runner.empty(n_rows, k)
-                into, free[task] = free[task][: b * n], free[task][b * n :]
-                runner.copy(rows.reshape(b * n, k), into)
-                for i, of_input in zip(batch, into.reshape(b, n, k), strict=True):
-                    logits[task][i] = of_input[: lengths[i]]
+        for batch in batches:
+            rows = call(Features.of([block.inputs[i] for i in batch]))
+            b, n, k = rows.shape
+            if free is None:
+                has_pieces = n == lengths[batch[0]]
+                free = runner.empty(sum(len(part) * (lengths[part[0]] if has_pieces else 1) for part in batches), k)
+            into, free = free[: b * n], free[b * n :]
+            runner.copy(rows.reshape(b * n, k), into)
+            for i, of_input in zip(batch, into.reshape(b, n, k), strict=True):
+                logits[i] = of_input[: lengths[i]]
         return logits, runner.wait_function()

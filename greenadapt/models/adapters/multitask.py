@@ -3,7 +3,7 @@
 Hooks on the encoder's modules insert the adapters; without an adapter they do nothing.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -50,16 +50,12 @@ class AdapterHooks:
         """Put hooks on the modules of ``encoder``, which must pass ``check_architecture``."""
         self._adapter: Adapter | None = None
         self._beside: list[Tensor | None] = []
-        self._keep: Collection[int] = ()
         self.calls: list[LayerCall] = []
         """The other arguments of each layer, while an adapter is active."""
-        self.inputs: dict[int, Tensor] = {}
-        """Layer → its input (b, m, d), for the layers that ``use`` keeps, while an adapter is active."""
         kind = ARCHITECTURES[encoder.config.model_type]
         parts = layer_parts(kind.model_type)
         layers: Any = encoder.get_submodule(kind.layers)
-        self._layers = list(layers)
-        self._final_norm: Any = encoder.get_submodule(kind.final_norm) if kind.final_norm else nn.Identity()
+        self._n_layers = len(layers)
         for number, layer in enumerate(layers):
             part = layer.get_submodule
             layer.register_forward_pre_hook(partial(self._enter, number), with_kwargs=True)
@@ -75,26 +71,13 @@ class AdapterHooks:
             layer.register_forward_hook(partial(self._leave, number, not parts.norm))
 
     @contextmanager
-    def use(self, adapter: Adapter, keep: Collection[int] = ()) -> Iterator[None]:
-        """Inside, the encoder runs with ``adapter``, and ``inputs`` gets those of the layers ``keep``, from 0."""
-        self._adapter, self._keep, self.calls = adapter, keep, [LayerCall()] * len(self._layers)
+    def use(self, adapter: Adapter) -> Iterator[None]:
+        """Inside, the encoder runs with ``adapter``."""
+        self._adapter, self.calls = adapter, [LayerCall()] * self._n_layers
         try:
             yield
         finally:
-            self._adapter, self._keep, self._beside = None, (), []
-            self.calls, self.inputs = [], {}
-
-    def resume(self, states: Tensor, calls: Sequence[LayerCall], first: int) -> Tensor:
-        """The encoder's output (b, m, d) if the layers from ``first`` on, from 0, read ``states`` and get ``calls``.
-
-        Returns ``states`` if ``first`` is the number of layers.
-        """
-        self.calls = list(calls)
-        if first == len(self._layers):
-            return states
-        for layer, call in list(zip(self._layers, calls, strict=True))[first:]:
-            states = first_of(layer(states, *call.args, **call.kwargs))
-        return self._final_norm(states)
+            self._adapter, self._beside, self.calls = None, [], []
 
     def _at(self, layer: int) -> Adapter | None:
         return self._adapter if self._adapter is not None and layer in self._adapter.layers else None
@@ -102,8 +85,6 @@ class AdapterHooks:
     def _enter(self, number: int, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._adapter is not None:
             self.calls[number] = LayerCall(args[1:], kwargs)
-        if number in self._keep:
-            self.inputs[number] = args[0]
 
     def _read(self, number: int, layer: Any, args: tuple[Any, ...]) -> None:
         if (adapter := self._at(number)) is not None:
@@ -306,36 +287,6 @@ class MultitaskModel(nn.Module):
             states = self._encoded(input_ids, attention_mask, token_type_ids, arguments)
             states = part.adapter.on_top(states, self._hooks.calls[-1])
         return part(states, self.pooler)
-
-    def forward_tasks(
-        self,
-        tasks: Sequence[str],
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        **memory: Tensor | None,
-    ) -> dict[str, TaskOutput]:
-        """``forward`` of each of the ``tasks``; layers before the first adapter are computed once for all of them."""
-        first = {task: self.n_untouched(task) for task in tasks}
-        outputs: dict[str, TaskOutput] = {}
-        inputs: dict[int, Tensor] = {}
-        calls: list[LayerCall] = []
-        for task in sorted(first, key=first.__getitem__, reverse=True):
-            part = self.part(task)
-            with self._hooks.use(part.adapter, keep=set(first.values())):
-                if outputs:
-                    states = self._hooks.resume(inputs[first[task]], calls, first[task])
-                else:  # the run of this task stores the inputs of layers from which all others resume
-                    states = self._encoded(input_ids, attention_mask, token_type_ids, memory)
-                    inputs, calls = {self.config.num_hidden_layers: states} | self._hooks.inputs, self._hooks.calls
-                states = part.adapter.on_top(states, calls[-1])
-            outputs[task] = part(states, self.pooler)
-        return {task: outputs[task] for task in tasks}
-
-    def n_untouched(self, task: str) -> int:
-        """How many of the encoder's first layers the adapter of ``task`` does not change."""
-        n_layers: int = self.config.num_hidden_layers
-        return min(self.part(task).adapter.layers, default=n_layers)
 
     def _encoded(
         self, ids: Tensor | None, mask: Tensor | None, types: Tensor | None, arguments: Mapping[str, Tensor | None]

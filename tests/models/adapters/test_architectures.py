@@ -8,10 +8,9 @@ from torch import Tensor
 
 from greenadapt.architectures import ARCHITECTURES as KNOWN
 from greenadapt.architectures.base import LayerParts
-from greenadapt.config import AdapterConfig, AdapterName, MemoryConfig
+from greenadapt.config import AdapterConfig, AdapterName
 from greenadapt.errors import UsageError
-from greenadapt.models.memory.fusion import attach_memory
-from tests.support.small_encoders import PAD, WITH_MEMORY, batch, encoder
+from tests.support.small_encoders import PAD, WITH_MEMORY, batch
 from tests.support.small_shared import ARCHITECTURES, moved, multitask, shared_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -89,25 +88,6 @@ def test_pals_are_added_before_the_last_norm(architecture: str) -> None:
         got = output[0] if isinstance(output, tuple) else output
         torch.testing.assert_close(got[row, :3], expected, rtol=0, atol=1e-5)
         assert (got[real] - plain[real]).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("architecture", OTHERS)
-def test_each_is_every_task_by_itself(architecture: str) -> None:
-    adapters = {
-        "a": PALS,
-        "b": AdapterConfig("none"),
-        "c": AdapterConfig("pals", 12, layers="3"),
-        "d": AdapterConfig("top-ffn"),
-        "e": AdapterConfig("bert-layer"),
-        "f": AdapterConfig("houlsby", layers="2,4"),
-    }
-    model = moved(multitask(adapters, encoder=shared_encoder(architecture, num_hidden_layers=4)))
-    attach_memory(model.encoder, encoder(architecture, seed=1), MemoryConfig(), seed=0)  # type: ignore[arg-type]
-    memory = batch([2, 8, 5], 1, PAD[architecture])
-    arguments = {**inputs(architecture), "memory_ids": memory.ids, "memory_mask": memory.mask}
-    got = model.forward_tasks(list(adapters), **arguments)
-    for task in adapters:
-        assert torch.equal(got[task]["logits"], model(**arguments, task=task)["logits"]), task
 
 
 @pytest.mark.parametrize("architecture", OTHERS)

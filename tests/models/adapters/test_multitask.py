@@ -2,7 +2,6 @@
 
 import copy
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,10 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from greenadapt.checkpoints.layout import task_names
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import AdapterConfig, AdapterName, MemoryConfig
+from greenadapt.config import AdapterConfig, AdapterName
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.models.adapters.multitask import MultitaskModel, head_spec, open_multitask, open_tasks
-from greenadapt.models.memory.fusion import attach_memory
+from greenadapt.models.adapters.multitask import head_spec, open_multitask, open_tasks
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import trained_table
 from tests.support.small_encoders import PAD, batch, encoder
@@ -68,72 +66,6 @@ def test_segments_and_a_dropout_of_the_head_reach_it() -> None:
     plain = plain_model(model, "t")(input_ids=INPUTS.ids, attention_mask=INPUTS.mask, token_type_ids=types).logits
     assert torch.equal(model(INPUTS.ids, INPUTS.mask, types, task="t")["logits"], plain)
     assert not torch.equal(model(INPUTS.ids, INPUTS.mask, task="t")["logits"], plain)
-
-
-def counted(model: MultitaskModel) -> Counter[int]:
-    """How often each layer of the encoder runs from now on."""
-    calls: Counter[int] = Counter()
-    for number, layer in enumerate(model.encoder.get_submodule("encoder.layer").children()):
-        layer.register_forward_hook(lambda layer, args, output, number=number: calls.update([number]))
-    return calls
-
-
-EACH: dict[str, tuple[dict[str, AdapterConfig], int, list[int]]] = {
-    "on top": ({"a": AdapterConfig("top-attention"), "b": NONE, "c": AdapterConfig("bert-layer")}, 4, [1, 1, 1, 1]),
-    "top half": (
-        {
-            "a": AdapterConfig("pals", 12, layers="top"),
-            "b": AdapterConfig("houlsby", layers="3,4"),
-            "c": AdapterConfig("low-rank", layers="top"),
-        },
-        2,
-        [1, 1, 3, 3],
-    ),
-    "last": (
-        {"a": AdapterConfig("lhuc", layers="4"), "b": AdapterConfig("attention", 12, layers="4")},
-        3,
-        [1, 1, 1, 2],
-    ),
-    "all": ({"a": PALS_12, "b": AdapterConfig("low-rank")}, 0, [2, 2, 2, 2]),
-    "mixed": (
-        {"a": PALS_12, "b": NONE, "c": AdapterConfig("pals", 12, layers="3"), "d": AdapterConfig("top-ffn")},
-        0,
-        [2, 2, 3, 3],
-    ),
-}
-"""Adapters, how many layers none of them touches, and how often each layer runs."""
-
-
-@pytest.mark.parametrize("kind", EACH)
-@pytest.mark.parametrize("remembers", [False, True])
-@pytest.mark.parametrize("head", ["SequenceClassification", "TokenClassification"])
-def test_each_is_every_task_by_itself_and_runs_shared_layers_once(kind: str, remembers: bool, head: str) -> None:
-    adapters, n_shared, runs = EACH[kind]
-    model = moved(multitask(adapters, head, shared_encoder(num_hidden_layers=4)))
-    memory: dict[str, Any] = {}
-    if remembers:
-        attach_memory(model.encoder, encoder("Bert", seed=1), MemoryConfig(), seed=0)  # type: ignore[arg-type]
-        memory_inputs = batch([2, 8, 5], seed=1)
-        memory = {"memory_ids": memory_inputs.ids, "memory_mask": memory_inputs.mask}
-    tasks = list(adapters)
-    assert min(map(model.n_untouched, tasks)) == n_shared
-    expected = {task: model(INPUTS.ids, INPUTS.mask, task=task, **memory) for task in tasks}
-    calls = counted(model)
-    got = model.forward_tasks(tasks, INPUTS.ids, INPUTS.mask, **memory)
-    assert calls == dict(enumerate(runs))
-    assert list(got) == tasks
-    for task in tasks:
-        assert torch.equal(got[task]["logits"], expected[task]["logits"])
-    alone = model.forward_tasks(tasks[1:2], INPUTS.ids, INPUTS.mask, **memory)
-    assert torch.equal(alone[tasks[1]]["logits"], expected[tasks[1]]["logits"])
-
-
-def test_each_without_padding_and_without_tasks() -> None:
-    model = moved(multitask(EACH["top half"][0], encoder=shared_encoder(num_hidden_layers=4)))
-    got = model.forward_tasks(["c", "a"], INPUTS.ids)
-    assert list(got) == ["c", "a"]
-    assert torch.equal(got["a"]["logits"], model(INPUTS.ids, task="a")["logits"])
-    assert model.forward_tasks([], INPUTS.ids) == {}
 
 
 @pytest.mark.parametrize("adapter", NAMES)
