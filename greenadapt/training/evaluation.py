@@ -1,7 +1,7 @@
 """The scores of a model on labelled examples: by each tokenization alone, and by the mean of both."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,67 +10,12 @@ import numpy as np
 from greenadapt.config import Pool, PoolChoice
 from greenadapt.models.streaming import ViewOutputs, pooled_output
 from greenadapt.progress import Bar
-from greenadapt.storage.arrays import Array, IntArray, offsets_of
+from greenadapt.storage.arrays import Array, offsets_of
 from greenadapt.storage.files import Json
-from greenadapt.tasks.base import Feature, Input, Task, flattened
+from greenadapt.tasks.base import Task
 
 POOLS: tuple[Pool, ...] = ("mean", "base", "expanded")
 _BY_COST: tuple[Pool, ...] = ("base", "expanded", "mean")
-
-
-@dataclass(frozen=True, eq=False)
-class CachedInputs:
-    """Tokenized inputs in a few arrays, so that evaluation sets are not tokenized again in every epoch.
-
-    Feature f has ``ids[offsets[f]:offsets[f + 1]]``, as many ``types``, and
-    ``units[unit_offsets[f]:unit_offsets[f + 1]]``; ``firsts`` and ``counts`` are those of ``flattened``.
-    """
-
-    ids: IntArray
-    types: IntArray
-    offsets: IntArray
-    units: IntArray
-    unit_offsets: IntArray
-    firsts: IntArray
-    counts: IntArray
-    n_units: list[int]
-    examples: list[Any]
-
-    @classmethod
-    def of(cls, inputs: Iterable[Input]) -> "CachedInputs":
-        """Store ``inputs`` without their targets."""
-        items = list(inputs)
-        features, firsts, counts = flattened(items)
-        empty = np.zeros(0, np.int32)
-        return cls(
-            np.concatenate([empty, *(feature.ids for feature in features)]),
-            np.concatenate([empty, *(feature.types for feature in features)]).astype(np.int8),
-            offsets_of(np.array([len(feature) for feature in features], np.int64)),
-            np.concatenate([empty, *(feature.units for feature in features)]),
-            offsets_of(np.array([len(feature.units) for feature in features], np.int64)),
-            firsts,
-            counts,
-            [item.n_units for item in items],
-            [item.example for item in items],
-        )
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def __iter__(self) -> Iterator[Input]:
-        for i, example in enumerate(self.examples):
-            base = self._features(i, 0)
-            expanded = base if self.firsts[i, 0] == self.firsts[i, 1] else self._features(i, 1)
-            yield Input(base, expanded, self.n_units[i], example)
-
-    def _features(self, i: int, view: int) -> list[Feature]:
-        first = int(self.firsts[i, view])
-        features = []
-        for f in range(first, first + int(self.counts[i, view])):
-            pieces = slice(self.offsets[f], self.offsets[f + 1])
-            units = self.units[self.unit_offsets[f] : self.unit_offsets[f + 1]]
-            features.append(Feature(self.ids[pieces], self.types[pieces].astype(np.int32), units))
-        return features
 
 
 @dataclass

@@ -42,7 +42,7 @@ from greenadapt.storage.files import Json, write_json, write_lines
 from greenadapt.tasks.base import Encoder, Input, TaskData
 from greenadapt.tasks.metrics import average, metric_of
 from greenadapt.training.batches import Dataset, TaskDataset
-from greenadapt.training.evaluation import CachedInputs, Evaluation, stacked
+from greenadapt.training.evaluation import Evaluation, stacked
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import RunRecord, Step, Training
 
@@ -71,7 +71,7 @@ class FinetuneSetup:
     """Sentences that the first model has labelled; the training examples are repeated beside them."""
     general: GeneralModel | None = None
     """The general model that is the memory of the trained one."""
-    _inputs: dict[str, CachedInputs] = field(init=False, default_factory=dict)
+    _inputs: dict[str, list[Input]] = field(init=False, default_factory=dict)
 
     @property
     def first_encoder(self) -> Encoder:
@@ -89,7 +89,7 @@ class FinetuneSetup:
             [*chain.from_iterable([data.train] * _REPEATED), *self.self_labelled] if self.self_labelled else data.train
         )
 
-    def inputs(self, data: TaskData, kind: str, name: str) -> CachedInputs:
+    def inputs(self, data: TaskData, kind: str, name: str) -> list[Input]:
         """The inputs of a set of ``kind`` ``dev`` or ``test``, tokenized once for all seeds.
 
         Warns of examples that are cut.
@@ -97,7 +97,7 @@ class FinetuneSetup:
         label = data.label(kind, name) if data.name else f"--{kind}"
         if label not in self._inputs:
             counts = Counter[str]()
-            self._inputs[label] = CachedInputs.of(data.task.inference(getattr(data, kind)[name], data.encoder, counts))
+            self._inputs[label] = list(data.task.inference(getattr(data, kind)[name], data.encoder, counts))
             if counts["cut"]:
                 self.progress.warn(f"{label}: {counts['cut']:,} examples are too long and were cut")
         return self._inputs[label]

@@ -12,12 +12,9 @@ from greenadapt.config import Pool
 from greenadapt.models.streaming import ViewOutputs
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder, Input
-from greenadapt.tasks.classification import ClassificationTask, Text
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
-from greenadapt.tasks.qa import QuestionTask
-from greenadapt.tasks.questions import Question
-from greenadapt.training.evaluation import CachedInputs, Evaluation, stacked
+from greenadapt.training.evaluation import Evaluation, stacked
 from tests.support.small_tasks import TinyModel, adapted
 
 TASK = NerTask(("O", "B-X", "I-X"))
@@ -85,26 +82,3 @@ def test_every_example_needs_its_output(tiny_model: TinyModel) -> None:
     outputs = list(run(TASK.inference(SENTENCES, encoder)))[:2]
     with Silent().bar("test", None, "examples") as bar, pytest.raises(ValueError, match="zip"):
         Evaluation.of(TASK, SENTENCES, outputs, None, bar)
-
-
-@pytest.mark.parametrize("has_words", [True, False])
-def test_kept_inputs_are_those_that_were_read(tiny_model: TinyModel, has_words: bool) -> None:
-    encoder = Encoder.of(Checkpoint.open(adapted(tiny_model) if has_words else tiny_model()), 8)
-    texts, questions = ClassificationTask(), QuestionTask(has_null=True)
-    context = "the heart of the virus, isolated from samples of patients " * 3
-    for task, examples in (
-        (TASK, [*SENTENCES, Sentence(()), Sentence(("heart",) * 20)]),
-        (texts, [Text("virus heart"), Text(""), Text("heart " * 20)]),
-        (questions, [Question("1", "heart", context), Question("2", "", ""), Question("3", "virus", context)]),
-    ):
-        read: list[Any] = list(task.inference(examples, encoder))  # type: ignore[arg-type]
-        cached = CachedInputs.of(read)
-        assert len(cached) == len(examples)
-        for _ in range(2):
-            for item, expected in zip(cached, read, strict=True):
-                assert (item.n_units, item.example) == (expected.n_units, expected.example)
-                assert (item.expanded is item.base) == (expected.expanded is expected.base) or not expected.base
-                for view in ("base", "expanded"):
-                    for features in zip(getattr(item, view), getattr(expected, view), strict=True):
-                        for name in ("ids", "types", "units"):
-                            np.testing.assert_array_equal(*(getattr(f, name) for f in features), strict=True)
