@@ -115,7 +115,7 @@ def run_w2v(session: Session, model: PretrainedModel, prepared: Result, resolved
         resolved.settings(),
         {"corpus": prepared.as_input()},
         build,
-        checkpoints=("training/epoch-*.safetensors",),
+        checkpoints=("training/checkpoint.safetensors",),
         scratch=("training",),
         defaults=asdict(W2VConfig()),
         named={name: prepared.manifest.facts[name] for name in ("corpus", "given", "title", "licence")},

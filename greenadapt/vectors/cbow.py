@@ -67,8 +67,8 @@ def train(
     words, counts = list(corpus.words[:n_words]), np.array(corpus.counts[:n_words])
     work.mkdir(parents=True, exist_ok=True)
     stream = Stream(corpus.ids, corpus.lines, counts)
-    checkpoints = _Checkpoints(work, _identity(words, stream, config), progress)
-    state = checkpoints.latest(shape) or _State(initial_weights(n_words, config))
+    checkpoint = _Checkpoint(work, _identity(words, stream, config), progress)
+    state = checkpoint.load(shape) or _State(initial_weights(n_words, config))
     if state.epochs < config.epochs and stream.total:
         if cluster is None:
             engine = open_engine(stream, config, work / "text")
@@ -77,13 +77,13 @@ def train(
 
             engine = ClusterEngine(cluster, corpus.stream_file, stream, config, progress)
         with closing(engine):
-            _train_epochs(engine, stream.total, state, config, checkpoints)
+            _train_epochs(engine, stream.total, state, config, checkpoint)
     return WordVectors(words, counts, state.weights.input)
 
 
-def _train_epochs(engine: Engine, words: int, state: "_State", config: W2VConfig, checkpoints: "_Checkpoints") -> None:
+def _train_epochs(engine: Engine, words: int, state: "_State", config: W2VConfig, checkpoint: "_Checkpoint") -> None:
     with (
-        checkpoints.progress.bar("training", words * (config.epochs - state.epochs), "words") as bar,
+        checkpoint.progress.bar("training", words * (config.epochs - state.epochs), "words") as bar,
         stoppable() as stop,
     ):
         part = state.part
@@ -95,8 +95,8 @@ def _train_epochs(engine: Engine, words: int, state: "_State", config: W2VConfig
             parts = engine.parts[part:]
             part += engine.train(parts, state.weights, epoch, advance, stop=lambda: stop.is_requested)
             part %= len(engine.parts)
-            if stop.is_requested or monotonic() - checkpoints.saved >= CHECKPOINT_SECONDS:
-                checkpoints.save(_State(state.weights, epoch if part else epoch + 1, part))
+            if stop.is_requested or monotonic() - checkpoint.saved >= CHECKPOINT_SECONDS:
+                checkpoint.save(_State(state.weights, epoch if part else epoch + 1, part))
             stop.raise_if_requested()
 
 
@@ -192,60 +192,40 @@ class _State:
     part: int = 0
 
 
-def _digest(weights: Weights) -> str:
-    digest = sha256()
-    for table in weights:
-        digest.update(table.data)
-    return digest.hexdigest()
-
-
-class _Checkpoints:
-    """Saves the last state of the run ``identity``: ``epoch-N.safetensors`` after N epochs."""
+class _Checkpoint:
+    """The last state of the run ``identity``, in a file of ``folder``."""
 
     def __init__(self, folder: Path, identity: str, progress: Progress) -> None:
-        self.folder = folder
+        self.path = folder / "checkpoint.safetensors"
         self.progress = progress
         self._identity = identity
         self.saved = monotonic()
-        """Time of the last checkpoint, or of the start."""
+        """Time of the last save, or of the start."""
 
     def save(self, state: _State) -> None:
-        """Save a state atomically, and remove older states."""
-        path = self.folder / f"epoch-{state.epochs}.safetensors"
-        part_path = path.with_suffix(".part")
-        facts = {"run": self._identity, "part": str(state.part), "sha256": _digest(state.weights)}
+        """Save a state atomically."""
+        part_path = self.path.with_suffix(".part")
+        facts = {"run": self._identity, "epochs": str(state.epochs), "part": str(state.part)}
         write_arrays(part_path, state.weights._asdict(), facts)
         sync_file(part_path)
-        part_path.replace(path)
-        for older in self.folder.glob("epoch-*.safetensors"):
-            if older != path:
-                older.unlink()
+        part_path.replace(self.path)
         self.saved = monotonic()
 
-    def latest(self, shape: tuple[int, int]) -> _State | None:
-        """Load the newest valid state."""
-        numbers = [int(path.stem.removeprefix("epoch-")) for path in self.folder.glob("epoch-*.safetensors")]
-        for epochs in sorted(numbers, reverse=True):
-            path = self.folder / f"epoch-{epochs}.safetensors"
-            try:
-                state = self._read(path, shape, epochs)
-            except InputError as error:
-                self.progress.warn(f"checkpoint not used: {error}")
-                continue
-            where = f"in epoch {epochs + 1}" if state.part else f"after epoch {epochs}"
-            self.progress.note(f"resuming {where}")
-            return state
-        return None
-
-    def _read(self, path: Path, shape: tuple[int, int], epochs: int) -> _State:
-        file = ArrayFile(path)
-        if file.metadata.get("run") != self._identity:
-            raise InputError(f"{path} belongs to another corpus, configuration or version of greenadapt")
-        if any(name not in file or file.shape(name) != shape for name in Weights._fields):
-            raise InputError(f"{path} does not hold two tables of {shape[0]} x {shape[1]}")
+    def load(self, shape: tuple[int, int]) -> _State | None:
+        """Load the state; ``None``, with a warning, if it is of another run or damaged."""
+        if not self.path.is_file():
+            return None
         weights = Weights(aligned_zeros(shape), aligned_zeros(shape))
-        for name, table in weights._asdict().items():
-            table[:] = file[name]
-        if file.metadata.get("sha256") != _digest(weights):
-            raise InputError(f"{path} is damaged: it is not as it was saved")
-        return _State(weights, epochs, int(file.metadata.get("part", "0")))
+        try:
+            file = ArrayFile(self.path)
+            if file.metadata.get("run") != self._identity:
+                raise InputError(f"{self.path} belongs to another corpus, configuration or version of greenadapt")
+            for name, table in weights._asdict().items():
+                table[:] = file[name]
+        except InputError as error:
+            self.progress.warn(f"checkpoint not used: {error}")
+            return None
+        state = _State(weights, int(file.metadata["epochs"]), int(file.metadata["part"]))
+        where = f"in epoch {state.epochs + 1}" if state.part else f"after epoch {state.epochs}"
+        self.progress.note(f"resuming {where}")
+        return state

@@ -163,14 +163,14 @@ def test_a_signal_is_one_line_and_leaves_a_checkpoint(
     command += ["--workspace", tmp_path / "ws", "--epochs", 2000]
     process = start(*command, code=_CHECKPOINT_AT_ONCE)
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("ws/results/.w2v-*/**/epoch-*.safetensors")) and time.monotonic() < deadline:
+    while not list(tmp_path.glob("ws/results/.w2v-*/**/checkpoint.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(number)
     out, error = process.communicate(timeout=60)
     assert process.returncode in codes, error
     assert (out, "Traceback" in error) == ("", False)
     assert error.splitlines()[-1] == f"greenadapt: {reason}: the same command resumes where training was stopped"
-    [checkpoint] = tmp_path.glob("ws/results/.w2v-*/**/epoch-*.safetensors")
+    [checkpoint] = tmp_path.glob("ws/results/.w2v-*/**/checkpoint.safetensors")
     assert not list(checkpoint.parent.glob("text/*"))
     assert not list(tmp_path.glob("ws/**/*.part"))
     assert list(tmp_path.glob("ws/names/*/*/corpus/manifest.json"))

@@ -142,7 +142,7 @@ def test_a_driver_that_was_killed_goes_on(
     arguments = [str(corpus.folder), str(work), four_nodes.address, repr(CONFIG)]
     driver = subprocess.Popen([sys.executable, "-c", _DRIVER, *arguments])
     end = time.monotonic() + 100
-    while not list(work.glob("epoch-*.safetensors")):
+    while not list(work.glob("checkpoint.safetensors")):
         assert driver.poll() is None
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -364,7 +364,7 @@ MOMENTS = [  # in the order of the pipeline: the same workspace goes through all
     ("open", r"/\.corpus-[^/]+/words\.safetensors$"),
     ("os.rename", r"/\.corpus-[^/]+$"),
     ("os.rename", r"/names/.*/\.corpus\."),
-    ("os.rename", r"/\.w2v-[^/]+/training/epoch-2\.part$"),
+    ("os.rename", r"/\.w2v-[^/]+/training/checkpoint\.part$"),
     ("open", r"/\.w2v-[^/]+/manifest\.json$"),
     ("os.rename", r"/names/.*/\.align\."),
     ("open", r"/\.expand-[^/]+/model\.safetensors$"),

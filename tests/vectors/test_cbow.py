@@ -327,13 +327,13 @@ def test_no_word_of_a_line_is_dropped(tmp_path: Path, length: int) -> None:
     watcher = Watcher()
     vectors = train(corpus, config, tmp_path / "work", watcher)
     assert sum(n for n, _ in watcher.steps) == vectors.counts.sum()
-    checkpoint = ArrayFile(tmp_path / "work" / "epoch-1.safetensors")
+    checkpoint = ArrayFile(tmp_path / "work" / "checkpoint.safetensors")
     assert checkpoint["output"].any(axis=1).all()
 
 
 def test_text_is_removed(tmp_path: Path, corpus: PreparedCorpus) -> None:
     train(corpus, CONFIG, tmp_path / "work")
-    assert [path.name for path in (tmp_path / "work").iterdir()] == ["epoch-3.safetensors"]
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["checkpoint.safetensors"]
     with pytest.raises(KeyboardInterrupt):
         train(corpus, replace(CONFIG, seed=1), tmp_path / "other", Watcher(stop_after=0))
     assert list((tmp_path / "other").iterdir()) == []
@@ -393,7 +393,7 @@ def test_another_process_and_a_killed_one_end_in_the_same_bits(
     epoch = int(expected.counts.sum())
     killed = run_script(tmp_path, "killed", name, last=1.5 * epoch)
     assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, b"")
-    assert [path.name for path in (tmp_path / "killed").glob("epoch-*")] == ["epoch-1.safetensors"]
+    assert [path.name for path in (tmp_path / "killed").glob("checkpoint*")] == ["checkpoint.safetensors"]
     watcher = Watcher()
     assert train(corpus, config, tmp_path / "killed", watcher).matrix.tobytes() == expected.matrix.tobytes()
     assert (watcher.notes, watcher.totals) == (["resuming after epoch 1"], [2 * epoch])
@@ -409,7 +409,7 @@ def test_a_run_stopped_after_an_epoch_resumes_to_the_same_bits(
     epoch = int(whole.counts.sum())
     with pytest.raises(KeyboardInterrupt):
         train(corpus, config, tmp_path / "work", Watcher(stop_after=epochs_before * epoch))
-    assert len(list((tmp_path / "work").glob("epoch-*"))) == min(epochs_before, 1)
+    assert len(list((tmp_path / "work").glob("checkpoint*"))) == min(epochs_before, 1)
     watcher = Watcher()
     assert train(corpus, config, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
     assert watcher.totals == [(3 - epochs_before) * epoch]
@@ -449,7 +449,7 @@ def test_a_run_stopped_within_an_epoch_resumes_to_the_same_bits(
         patch.setattr(fast, "train_part", train_when_shown)
         with pytest.raises(SystemExit):
             train(corpus, config, tmp_path / "work", stopping)
-    assert [path.name for path in (tmp_path / "work").iterdir()] == ["epoch-0.safetensors"]
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["checkpoint.safetensors"]
     watcher = Watcher()
     assert train(corpus, config, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
     assert watcher.notes == ["resuming in epoch 1"]
@@ -467,7 +467,7 @@ def test_a_checkpoint_of_another_run_or_cut_short_is_not_used(
     watcher = Watcher()
     assert train(corpus, config, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
     assert "belongs to another corpus" in watcher.notes[0]
-    path = tmp_path / "work" / "epoch-3.safetensors"
+    path = tmp_path / "work" / "checkpoint.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     watcher = Watcher()
     assert train(corpus, config, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()

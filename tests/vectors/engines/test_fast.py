@@ -87,7 +87,7 @@ def test_every_word_gets_a_step_whatever_the_lines(tmp_path: Path) -> None:
     corpus = prepare(lines, tmp_path / "corpus")
     config = replace(CONFIG, dim=2, min_count=1, epochs=1, sample=0, negative=1)
     train(corpus, config, tmp_path / "work")
-    assert ArrayFile(tmp_path / "work" / "epoch-1.safetensors")["output"].any(axis=1).all()
+    assert ArrayFile(tmp_path / "work" / "checkpoint.safetensors")["output"].any(axis=1).all()
 
 
 def test_the_width_is_no_matter(corpus: PreparedCorpus) -> None:
@@ -125,7 +125,7 @@ def test_divergence_keeps_the_checkpoint(tmp_path: Path, corpus: PreparedCorpus)
     epoch = int(stream_of(corpus).total)
     with pytest.raises(KeyboardInterrupt):
         train(corpus, CONFIG, tmp_path / "work", Watcher(stop_after=epoch))
-    path = tmp_path / "work" / "epoch-1.safetensors"
+    path = tmp_path / "work" / "checkpoint.safetensors"
     file = ArrayFile(path)
     tables = {name: np.array(file[name]) for name in file.names}
     tables["input"] *= np.float32(1e35)
