@@ -16,7 +16,7 @@ from greenadapt.stages.session import ALIGN, W2V, OpenedBase, Session, model_of,
 from greenadapt.storage.files import Json, hash_file, path_name, short, write_json
 from greenadapt.storage.results import Job, Outcome, Result, found_at, open_result, verified
 from greenadapt.tokenization.vocabulary import WordSplitter
-from greenadapt.vectors.alignment import check_casing, check_finite, overlap
+from greenadapt.vectors.alignment import check_casing, overlap
 from greenadapt.vectors.quality import KnownWords, fit_and_measure
 from greenadapt.vectors.word_vectors import VECTORS, WordVectors, read_vectors
 
@@ -107,7 +107,6 @@ def run_align(
 
     def build(work: Path) -> Outcome:
         vectors, embedding, vocabulary = source.vectors, base.checkpoint.embedding(), base.vocabulary
-        check_finite(vectors.matrix, "word vectors", vectors.words)
         has_upper = any(word != word.lower() for word in vocabulary.whole_words)
         lowercases = WordSplitter(base.tokenizer).lowercases
         if warning := check_casing(vectors.words, lowercases=lowercases, vocabulary_has_upper=has_upper):

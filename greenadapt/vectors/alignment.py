@@ -1,7 +1,7 @@
 """The linear map from word vectors to wordpiece vectors (Poerner et al., arXiv 2004.03354, equation 1)."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from hashlib import blake2b
@@ -115,7 +115,6 @@ def fit(
     source: Array,
     target: Array,
     config: AlignConfig,
-    words: Sequence[str] | None = None,
     first: Alignment | None = None,
 ) -> Alignment:
     """Fit the map on the overlap: ``source`` ``(n, d_source)`` word vectors, ``target`` ``(n, d_target)`` base rows.
@@ -125,17 +124,14 @@ def fit(
       W = U Vᵀ with Yᵀ X = U S Vᵀ (Schönemann 1966). It does not scale.
     - ``identity``: W = I. ``random``: no map, rows drawn from N(0, 0.02) or with the mean and deviation of ``target``.
 
-    ``words`` are the rows' names in messages. ``first`` is a fit on the first of the rows, which are then not
-    decomposed again. Computed in float64, stored in float32. Raises ``InputError`` for fewer than 2 words, NaN or
-    infinite values, and unequal widths under ``identity``.
+    ``first`` is a fit on the first of the rows, which are then not decomposed again. Computed in float64, stored in
+    float32. Raises ``InputError`` for fewer than 2 words, and unequal widths under ``identity``.
     """
     n, source_dim, target_dim = len(source), source.shape[1], target.shape[1]
     if n < 2:
         words_are = "1 word is" if n == 1 else f"{n} words are"
         message = f"{words_are} in both vocabularies, at least 2 are needed"
         raise InputError(message, "lower --min-count or use a larger corpus")
-    check_finite(source, "word vectors", words)
-    check_finite(target, "wordpiece rows", words)
     sizes = {"source_dim": source_dim, "target_dim": target_dim, "n_overlap": n}
     common: dict[str, Any] = {"method": config.method, "seed": config.seed, **sizes}
     if config.method == "random":
@@ -161,17 +157,6 @@ def fit(
         warnings=_rank_warnings(n, source_dim, rank),
         triangle=triangle,
     )
-
-
-def check_finite(vectors: Array, name: str, words: Sequence[str] | None = None) -> None:
-    """Raise ``InputError``, with their number and the first one, if rows of ``vectors`` contain NaN or infinity."""
-    finite = np.concatenate([np.isfinite(block).all(axis=1) for block in row_blocks(vectors)])
-    bad = np.flatnonzero(~finite)
-    if len(bad):
-        word = f" ({words[bad[0]]!r})" if words is not None else ""
-        first = f"the first is row {bad[0]}{word}"
-        message = f"{len(bad)} of {len(vectors)} {name} hold NaN or infinity, {first}"
-        raise InputError(message, "repair the file that they come from, or create it again")
 
 
 def check_casing(words: Iterable[str], *, lowercases: bool, vocabulary_has_upper: bool) -> str | None:

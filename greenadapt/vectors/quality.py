@@ -126,8 +126,7 @@ def fit_and_measure(
     else:
         overlapping = f"{counted(n, 'word is', 'words are')} in both vocabularies"
         diagnostics = Diagnostics(n, None, f"{overlapping}, held-out figures need {MIN_OVERLAP}: skipped")
-    words = [overlap.words[i] for i in order.tolist()] if overlap.words else None
-    return diagnostics, fit(overlap.vectors[order], overlap.targets(order), config, words, partial_fit)
+    return diagnostics, fit(overlap.vectors[order], overlap.targets(order), config, partial_fit)
 
 
 def split(n: int, config: AlignConfig) -> tuple[Int64Array, Int64Array]:

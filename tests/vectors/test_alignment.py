@@ -217,17 +217,6 @@ def test_vectors_of_another_width_are_refused() -> None:
         fit(random(30, 5), random(30, 7), LSTSQ).apply(random(3, 6))
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_values_that_are_not_finite_are_counted_and_the_first_is_named(bad: float) -> None:
-    X = random(30, 5)
-    X[[4, 20], [1, 3]] = bad
-    words = [f"w{i}" for i in range(30)]
-    with pytest.raises(InputError, match=r"^2 of 30 word vectors hold NaN or infinity, the first is row 4 \('w4'\)"):
-        fit(X, random(30, 5), LSTSQ, words)
-    with pytest.raises(InputError, match=r"^2 of 30 wordpiece rows hold NaN or infinity, the first is row 4:"):
-        fit(random(30, 5), X, LSTSQ)
-
-
 @pytest.mark.parametrize("method", ["lstsq", "random"])
 def test_an_alignment_survives_its_file(tmp_path: Path, method: Any) -> None:
     alignment = fit(random(6, 8), random(6, 7), AlignConfig(method=method))
