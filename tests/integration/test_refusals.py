@@ -200,26 +200,13 @@ def test_a_tokenizers_settings_are_named(folder: Path, run_alone: Run, name: str
     assert_named(run_alone, file, PREDICT, "{}")
 
 
-@pytest.mark.parametrize("name", ["state.json", "record.json"])
-def test_a_training_state_without_what_is_needed_is_named(folder: Path, name: str) -> None:
+def test_a_broken_training_state_is_named(folder: Path) -> None:
     request = ner_request(folder, folder / "adapted")
     with pytest.raises(KeyboardInterrupt):
         finetune(replace(session(folder, "out"), progress=Signalling(signal.SIGINT, at=3)), request)
     (state,) = folder.rglob(".state")
-    content = (state / name).read_bytes()
-    for broken in (b"{}", content.replace(b"0.0", b"0.1"), content.replace(b'"number": 3', b'"number": 2')):
-        if broken != content:
-            (state / name).write_bytes(broken)
-            with pytest.raises(
-                InputError, match=rf"{name} (has no number|is damaged: it is not as it was saved): remove"
-            ):
-                finetune(session(folder, "out"), request)
-    (state / name).write_bytes(content)
-    tensors = state / "state.safetensors"
-    weights = bytearray(tensors.read_bytes())
-    weights[-1] ^= 64
-    tensors.write_bytes(weights)
-    with pytest.raises(InputError, match=r"state\.safetensors is damaged: it is not as it was saved: remove"):
+    (state / "state.json").write_bytes(b"{}")
+    with pytest.raises(InputError, match=r"state\.json.* number.*: remove"):
         finetune(session(folder, "out"), request)
 
 

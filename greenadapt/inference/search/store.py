@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from greenadapt.config import IndexConfig
-from greenadapt.errors import GreenadaptError, InputError, ResourceError, UsageError, first_line, is_panic, require
+from greenadapt.errors import InputError, ResourceError, UsageError, first_line, require
 from greenadapt.inference.search.paragraphs import Span, paragraphs
 from greenadapt.inference.search.words import Words, add_words, best, prepare
 from greenadapt.storage.files import expanded, parse_own
@@ -92,9 +92,9 @@ class FolderStore:
 
     def search(self, words: str, top: int) -> list[Passage]:
         """The ``top`` best by BM25 (k1 1.2, b 0.75) for words with spaces between, best first; each counts once."""
-        with self._reading():
-            hits = best(self._index, self._searcher, words, top)
-            passages = self._passages(self._searcher, [address for _, address in hits])
+        hits = best(self._index, self._searcher, words, top)
+        stored = b",".join(self._searcher.doc(address)["passage"][0] for _, address in hits)
+        passages = parse_own(b"[%s]" % stored, list[Passage], self.folder / WORDS, AGAIN)
         scored = [passage.scored(score) for passage, (score, _) in zip(passages, hits, strict=True)]
         return sorted(scored, key=lambda passage: (-passage.score, passage.document, passage.start))
 
@@ -102,40 +102,19 @@ class FolderStore:
     def _index(self) -> "tantivy.Index":
         import tantivy
 
-        with self._reading():
-            index = tantivy.Index.open(str(self.folder / WORDS))
-            index.config_reader("manual")
-            prepare(index)
-            return index
+        words = self.folder / WORDS
+        try:
+            index = tantivy.Index.open(str(words))
+        except ValueError as error:  # also where its lock, opened for writing even to read, belongs to another user
+            raise InputError(f"{words} cannot be opened ({first_line(error)})", "copy the folder") from None
+        index.config_reader("manual")
+        prepare(index)
+        return index
 
     @cached_property
     def _searcher(self) -> "tantivy.Searcher":
-        with self._reading():
-            self._index.reload()
-            return self._index.searcher()
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Raise ``InputError`` for any error of tantivy, which expects whole files."""
-        try:
-            yield
-        except (GreenadaptError, OSError, MemoryError):
-            raise
-        except BaseException as error:
-            if not isinstance(error, Exception) and not is_panic(error):
-                raise
-            raise self._unusable(error) from None
-
-    def _unusable(self, error: BaseException) -> InputError:
-        """The error to raise where tantivy raised ``error``, which has one error for all reasons."""
-        words = self.folder / WORDS
-        if any(kind in str(error) for kind in ("PermissionDenied", "ReadOnlyFilesystem")):
-            return InputError(f"{words} may not be read and locked by this user", "copy the folder")
-        return InputError(f"{words} is not an index of tantivy, or is damaged ({first_line(error)})", AGAIN)
-
-    def _passages(self, searcher: "tantivy.Searcher", addresses: Iterable["tantivy.DocAddress"]) -> list[Passage]:
-        stored = b",".join(searcher.doc(address)["passage"][0] for address in addresses)
-        return parse_own(b"[%s]" % stored, list[Passage], self.folder / WORDS, AGAIN)
+        self._index.reload()
+        return self._index.searcher()
 
 
 class FolderWriter:

@@ -10,11 +10,9 @@ import pytest
 
 from greenadapt.inference.search.index import Index
 from tests.conftest import Run, last_line
-from tests.support.processes import Forked
 from tests.support.small_tasks import sentences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-QUERIES = "virus tachycardia", "the heart of a patient"
 
 
 @pytest.fixture(scope="module")
@@ -39,61 +37,6 @@ def folder(
     shutil.copyfile(original / "a.jsonl", copied / "a.jsonl")
     monkeypatch.chdir(copied)
     return copied
-
-
-def files_of(index: Path) -> list[Path]:
-    return sorted(path for path in index.rglob("*") if path.is_file() and path.suffix != ".lock")
-
-
-@pytest.mark.slow
-def test_a_changed_file_is_named_or_changes_nothing(folder: Path) -> None:
-    """In a process of its own, as a reader in Rust could take its process with it."""
-    index = folder / "px"
-    before = answers(index)
-    assert {len(passages) for passages in before} == {10}
-    finished = Forked(["-c", _MUTATE, str(index)]).completed(300)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert "Traceback" not in finished.stderr
-
-
-def answers(index: Path) -> list[list[tuple[str, float]]]:
-    opened = Index(index)
-    return [[(passage.document, passage.score) for passage in opened.search(query)] for query in QUERIES]
-
-
-_MUTATE = """
-import random, sys
-from pathlib import Path
-from greenadapt.errors import InputError
-from tests.inference.search.test_damaged_index import answers, files_of
-index, draw = Path(sys.argv[1]), random.Random(0)
-before = answers(index)
-files = files_of(index)
-for number in range(100):
-    path = files[number % len(files)]
-    whole = path.read_bytes()
-    changed = bytearray(whole)
-    how = draw.randrange(4)
-    if how == 0:
-        del changed[draw.randrange(len(changed)):]
-    elif how == 1:
-        changed[draw.randrange(len(changed))] ^= 1 << draw.randrange(8)
-    elif how == 2:
-        at = draw.randrange(len(changed))
-        changed[at:at + 8] = bytes(draw.randrange(256) for _ in range(8))
-    else:
-        at = draw.randrange(len(changed))
-        changed[at:at + 4] = b""
-    path.write_bytes(changed)
-    try:
-        after = answers(index)
-    except InputError as error:
-        assert index.name in str(error) and "remove" in str(error), error
-    else:
-        assert after == before, (path, how)
-    path.write_bytes(whole)
-assert answers(index) == before
-"""
 
 
 def test_words_in_both_unicode_forms_are_the_same(
