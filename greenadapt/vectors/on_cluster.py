@@ -26,9 +26,8 @@ import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -36,7 +35,7 @@ from ml_dtypes import bfloat16
 
 from greenadapt.cluster import Cluster, Node, raise_for_user
 from greenadapt.config import W2VConfig
-from greenadapt.errors import MissingError, ResourceError, byte_size, first_line
+from greenadapt.errors import MissingError, ResourceError, first_line
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.vectors.engines import (
@@ -78,11 +77,6 @@ class Changes(NamedTuple):
     def added(self) -> Array:
         """The changes as bfloat16."""
         return self.bits.view(bfloat16)
-
-    @property
-    def nbytes(self) -> int:
-        """Number of bytes to send."""
-        return int(self.rows.nbytes + self.bits.nbytes)
 
 
 class Steps(NamedTuple):
@@ -262,21 +256,17 @@ class Trainer:
         self._steps, self._config = expected_steps(counts, config), config
         self._start, self._current = (Weights(np.array(input_), np.array(output)) for _ in range(2))
 
-    def train(self, parts: Sequence[StreamPart], epoch: int) -> float:
-        """Train on ``parts``; returns the duration in seconds."""
-        begin = perf_counter()
+    def train(self, parts: Sequence[StreamPart], epoch: int) -> None:
+        """Train on ``parts``."""
         self._engine.train(parts, self._current, epoch, lambda words, rate: None)
-        return perf_counter() - begin
 
     def changes(self, n_slices: int) -> list[Any]:
         """The changes since the last ``apply``: a message for each slice."""
         threads, tables = self._config.workers, list(zip(self._current, self._start, strict=True))
-        sent = [
+        return [
             tuple(changes(table[i::n_slices], start[i::n_slices], threads) for table, start in tables)
             for i in range(n_slices)
         ]
-        self._sent = sum(changed.nbytes for message in sent for changed in message)
-        return sent
 
     def merge(self, i: int, n_slices: int, rate: float, words: float, *messages: Message) -> Message:
         """Merge the changes of slice ``i``, after each node trained on about ``words`` words at ``rate``."""
@@ -294,41 +284,25 @@ class Trainer:
         ]
         return tables_of_changes[0], tables_of_changes[1]
 
-    def apply(self, *messages: Message) -> int:
-        """Apply the merged changes of all slices to the tables; returns the bytes sent and received."""
+    def apply(self, *messages: Message) -> None:
+        """Apply the merged changes of all slices to the tables."""
         n = len(messages)
         for i, message in enumerate(messages):
             for table, start, changed in zip(self._current, self._start, message, strict=True):
                 add((start[i::n], table[i::n]), changed, self._config.workers)
-        return self._sent + sum(changed.nbytes for message in messages for changed in message)
 
     def tables(self) -> Weights:
         """The current tables."""
         return self._current
 
 
-@dataclass
-class Traffic:
-    """Cost of synchronisation over all rounds."""
-
-    synchronisations: int = 0
-    training: float = 0
-    """Seconds of training, of the slowest node of each round."""
-    synchronising: float = 0
-    """Seconds."""
-    received: float = 0
-    """Bytes that a node received."""
-
-
 class ClusterEngine:
     """An ``Engine`` that trains on the nodes of ``cluster``, each with as many threads as Ray counts cores.
 
-    ``text`` is the file with the ids of ``stream``, under the same path on every node. If a node dies, the others train
-    again on all parts that ``train`` was called with.
+    ``text`` is the file with the ids of ``stream``, under the same path on every node.
     """
 
     def __init__(self, cluster: Cluster, text: Path, stream: Stream, config: W2VConfig, progress: Progress) -> None:
-        self.traffic = Traffic()
         self._ray, self._progress, self._text = cluster.ray, progress, text
         self._stream, self._config = stream, config
         self.parts = list(stream_parts(stream))
@@ -345,41 +319,26 @@ class ClusterEngine:
     def train(
         self, parts: Sequence[StreamPart], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = lambda: False
     ) -> int:
-        """Train on ``parts``, the last ones, as ``Engine`` says; raises ``ResourceError`` if all nodes died."""
-        while True:
-            n_words, n_parts = 0, 0
-
-            def advance_and_count(words: int, rate: float) -> None:
-                nonlocal n_words
-                n_words += words
-                advance(words, rate)
-
-            try:
-                if not self._trainers:
-                    self._start_trainers(weights)
-                while n_parts < len(parts) and not stop():
-                    n_parts += self._round(parts[n_parts:], epoch, advance_and_count)
-                trained = self._ray.get(next(iter(self._trainers.values())).tables.remote())
-            except self._ray.exceptions.RayError as error:
-                self._leave_out_dead(error)
-                advance(-n_words, self._rate(epoch, parts[0]))
-                continue
-            for table, trained_table in zip(weights, trained, strict=True):
-                table[:] = trained_table
-            return n_parts
+        """Train on ``parts``, the last ones, as ``Engine`` says; raises ``ResourceError`` if a node died."""
+        n_parts = 0
+        try:
+            if not self._trainers:
+                self._start_trainers(weights)
+            while n_parts < len(parts) and not stop():
+                n_parts += self._round(parts[n_parts:], epoch, advance)
+            trained = self._ray.get(next(iter(self._trainers.values())).tables.remote())
+        except self._ray.exceptions.RayError as error:
+            raise_for_user(error)
+            raise ResourceError(
+                f"a node of the cluster died ({first_line(error)})",
+                "look at its memory and logs, then run the same command again, which resumes",
+            ) from None
+        for table, trained_table in zip(weights, trained, strict=True):
+            table[:] = trained_table
+        return n_parts
 
     def close(self) -> None:
-        """Stop the trainers, and report the cost of merging."""
-        traffic = self.traffic
-        if traffic.synchronisations:
-            share = traffic.synchronising / (traffic.training + traffic.synchronising)
-            self._progress.note(
-                f"the nodes merged their changes {traffic.synchronisations} times, in {share:.0%} of the time; each "
-                f"received {byte_size(int(traffic.received))}"
-            )
-        self._stop_trainers()
-
-    def _stop_trainers(self) -> None:
+        """Stop the trainers."""
         for trainer in self._trainers.values():
             self._ray.kill(trainer)
         self._trainers.clear()
@@ -422,12 +381,9 @@ class ClusterEngine:
         assigned = assign_parts(chosen, [int(node.cores) for node in nodes], rng)
         words = sum(part.words for part in chosen)
         calls = [self._trainers[node].train.remote(mine, epoch) for node, mine in zip(nodes, assigned, strict=True)]
-        self.traffic.training += max(self._ray.get(calls))
+        self._ray.get(calls)
         if len(self._trainers) > 1:
-            begin = perf_counter()
             self._synchronise(words / n_nodes, self._rate(epoch, chosen[0]))
-            self.traffic.synchronisations += 1
-            self.traffic.synchronising += perf_counter() - begin
         advance(words, self._rate(epoch, chosen[-1]))
         return len(chosen)
 
@@ -440,26 +396,4 @@ class ClusterEngine:
             trainer.merge.remote(i, n, rate, words, *messages)
             for i, (trainer, messages) in enumerate(zip(trainers, zip(*sent, strict=True), strict=True))
         ]
-        received = self._ray.get([trainer.apply.remote(*merges) for trainer in trainers])
-        self.traffic.received += sum(received) / n * (n - 1) / n
-
-    def _leave_out_dead(self, error: Exception) -> None:
-        """Stop all trainers, and leave out the nodes of those that died; raises ``error`` if none did."""
-        raise_for_user(error)
-        dead = set()
-        for node, trainer in self._trainers.items():
-            try:
-                self._ray.get(trainer.__ray_ready__.remote())
-            except self._ray.exceptions.RayError:
-                dead.add(node)
-        if not dead:
-            raise error
-        self._stop_trainers()
-        self._nodes = [node for node in self._nodes if node not in dead]
-        addresses = ", ".join(sorted(node.address for node in dead))
-        if not self._nodes:
-            raise ResourceError(
-                f"all nodes of the cluster died ({first_line(error)})",
-                "look at their memory and logs, then run the same command again",
-            )
-        self._progress.warn(f"node {addresses} died: the others train this epoch again")
+        self._ray.get([trainer.apply.remote(*merges) for trainer in trainers])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.cluster import Cluster, alive_nodes, connected
+from greenadapt.cluster import Cluster, connected
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import InputError, ResourceError
@@ -22,7 +22,6 @@ from greenadapt.progress import Silent
 from greenadapt.vectors import cbow, engines, on_cluster
 from greenadapt.vectors.neighbours import nearest
 from greenadapt.vectors.word_vectors import WordVectors
-from tests.support.small_cluster import add_node
 from tests.vectors.test_cbow import prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
@@ -80,27 +79,6 @@ def connected_to(address: str, n_nodes: int) -> Iterator[Cluster]:
     """Connect to some of the nodes only."""
     with connected(address) as cluster:
         yield Cluster(cluster.ray, cluster.nodes[:n_nodes])
-
-
-class Killing(Silent):
-    """Kills a node of ``cluster`` twice while it trains, as ``kill -9`` does, and keeps what is said."""
-
-    def __init__(self, cluster: Any) -> None:
-        self.cluster, self.steps, self.warnings = cluster, 0, list[str]()
-
-    def warn(self, message: str) -> None:
-        self.warnings.append(message)
-
-    @contextmanager
-    def bar(self, label: str, total: float | None, unit: str) -> Iterator["Killing"]:
-        self.total, self.done = total, 0.0
-        yield self
-
-    def advance(self, amount: float, **facts: str) -> None:
-        self.done += amount
-        self.steps += 1
-        if self.steps in (40, 60):
-            self.cluster.remove_node(self.cluster.list_all_nodes()[-1], allow_graceful=False)
 
 
 def _train(
@@ -166,21 +144,3 @@ def test_what_nodes_cannot_do_is_said_in_one_line(four_nodes: Any, corpus: Prepa
         cluster.nodes = [replace(node, memory=1000) for node in cluster.nodes]
         with pytest.raises(ResourceError, match=rf"{cluster.nodes[0].address} has 0 MB"):
             _train(corpus, CONFIG, tmp_path / "other", cluster)
-
-
-@pytest.mark.long
-def test_nodes_that_are_killed_cost_no_words_and_little_quality(
-    four_nodes: Any, corpus: PreparedCorpus, alone: WordVectors, tmp_path: Path
-) -> None:
-    killing = Killing(four_nodes)
-    try:
-        with connected(four_nodes.address) as cluster:
-            vectors = _train(corpus, CONFIG, tmp_path / "work", cluster, killing)
-            assert len(alive_nodes(cluster.ray)) == 2
-    finally:
-        while len(four_nodes.list_all_nodes()) < 4:
-            add_node(four_nodes)
-    assert len(killing.warnings) == 2
-    assert all("died" in warning for warning in killing.warnings)
-    assert killing.done == killing.total == CONFIG.epochs * len(corpus.ids)
-    assert own_group(vectors) > own_group(alone) - LESS

@@ -133,7 +133,8 @@ def test_trainers_agree_after_a_merge(tmp_path: Path) -> None:
         trainer.train([StreamPart(number, np.array([number * 1000, number * 1000 + 1000]), 0, 1000)], 0)
     sent = [trainer.changes(3) for trainer in trainers]
     messages = [trainers[i].merge(i, 3, 0.05, 1000, *(slices[i] for slices in sent)) for i in range(3)]
-    assert all(trainer.apply(*messages) > 0 for trainer in trainers)
+    for trainer in trainers:
+        trainer.apply(*messages)
     first, second, _ = (trainer.tables() for trainer in trainers)
     for table, second_table, start in zip(first, second, tables, strict=True):
         np.testing.assert_array_equal(table, second_table)
@@ -183,20 +184,6 @@ class Training:
         return self.engine.train(self.engine.parts, self.weights, epoch, advance, **options)
 
 
-@pytest.mark.parametrize("when", ["train", "changes", "merge", "apply"])
-def test_if_a_node_dies_the_others_train_on_all(
-    when: str, corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    training = Training(corpus, 2, monkeypatch, deaths=[(1, when, 2)])
-    alone = Training(corpus, 1, monkeypatch)
-    assert training.epoch() == alone.epoch() == len(alone.engine.parts)
-    assert training.words == alone.words == len(corpus.ids)
-    for table, table_alone in zip(training.weights, alone.weights, strict=True):
-        np.testing.assert_array_equal(table, table_alone)
-    assert any("10.0.0.1 died" in warning for warning in training.notes.warnings)
-    assert training.epoch(3) == len(alone.engine.parts)
-
-
 def test_training_stops_where_it_can_go_on(corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(corpus, 4, monkeypatch)
     n_parts = training.epoch(stop=lambda: training.words > 3000)
@@ -207,5 +194,5 @@ def test_training_stops_where_it_can_go_on(corpus: PreparedCorpus, monkeypatch: 
 def test_what_ends_training(corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ResourceError, match=r"10\.0\.0\.0 has 0 MB"):
         Training(corpus, 2, monkeypatch, memory=10).epoch()
-    with pytest.raises(ResourceError, match="all nodes of the cluster died"):
-        Training(corpus, 2, monkeypatch, deaths=[(0, "train", 1), (1, "train", 1)]).epoch()
+    with pytest.raises(ResourceError, match="a node of the cluster died"):
+        Training(corpus, 2, monkeypatch, deaths=[(1, "train", 1)]).epoch()
