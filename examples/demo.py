@@ -27,14 +27,14 @@ from greenadapt.corpus.pydocs import UNPARSABLE, docstrings, find_packages, para
 from greenadapt.corpus.splitting import HELDOUT
 from greenadapt.cost import total
 from greenadapt.errors import InputError, as_percent, is_installed
-from greenadapt.inference.models import averaged_over_seeds
 from greenadapt.progress import Silent
 from greenadapt.stages.corpus import choose_corpus
 from greenadapt.stages.finetune.compare import Comparison, compare, statistics_of
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.status import with_ancestors
+from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.storage.files import Json
-from greenadapt.tasks.base import load_task
+from greenadapt.tasks.base import Task, load_task
 from greenadapt.tasks.conll import Sentence, split_text
 from greenadapt.tasks.metrics import paired
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
@@ -150,6 +150,22 @@ def fine_tune(workspace: Path, workers: int | None, corpus: str, plan: TaskPlan)
     control: dict[str, Any] = {"folder": str(base.path), "score": difference.theirs, "std": None, **asdict(difference)}
     rows = [{**row, "model": name} for row, name in zip([*compared.rows, control], MODELS, strict=True)]
     return replace(compared, rows=rows)
+
+
+def averaged_over_seeds(task: Task[Any], examples: Sequence[Any], logits: Sequence[Path]) -> list[list[Json]]:
+    """Predictions of each seed's model averaged with the next one's, of the last with the first.
+
+    ``logits`` has one file per seed, as fine-tuning writes them; the base tokenization's are taken. There are as many
+    averages as seeds, so that they can be paired with the seeds' own runs; they share models, and vary less than
+    as many independent ones would. Two seeds have one average, which appears twice.
+    """
+    arrays = [ArrayFile(path) for path in logits]
+    averages = []
+    for first, second in zip(arrays, [*arrays[1:], arrays[0]], strict=True):
+        mean: Array = (first["base"] + second["base"]) / 2
+        pairs = zip(examples, np.split(mean, first["offsets"][1:-1]), strict=True)
+        averages.append([task.decode(example, example_logits) for example, example_logits in pairs])
+    return averages
 
 
 def fertility(tokenizer: DualTokenizer, texts: Iterable[str]) -> Json:

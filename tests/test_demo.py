@@ -5,15 +5,26 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import demo
-from examples.demo import MODELS, N_WORDS, TaskPlan, fertility, identifier_set, labelled_sentences, write_conll
+from examples.demo import (
+    MODELS,
+    N_WORDS,
+    TaskPlan,
+    averaged_over_seeds,
+    fertility,
+    identifier_set,
+    labelled_sentences,
+    write_conll,
+)
 from greenadapt.corpus.pydocs import Package, find_packages
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
+from greenadapt.storage.arrays import write_arrays
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, new_entries
@@ -243,3 +254,24 @@ def test_pieces_are_counted_over_the_same_words(tmp_path: Path) -> None:
     # ta ##chy ##card ##ia
     pieces = {"words": 5, "base_pieces": 8, "expanded_pieces": 5, "whole_words": 1}
     assert counted == {**pieces, "before": pytest.approx(1.6), "after": 1.0}
+
+
+SEED_TASK = NerTask(("O", "B-X", "I-X"))
+SEED_SENTENCES = [Sentence(("a", "b")), Sentence(("c",)), Sentence(("d", "e", "f"))]
+
+
+@pytest.mark.parametrize("n_seeds", [1, 2, 3])
+def test_each_seed_is_averaged_with_the_next_one(tmp_path: Path, n_seeds: int) -> None:
+    logits = np.random.default_rng(1).normal(size=(n_seeds, 6, 3)).astype(np.float32)
+    files = [tmp_path / f"{seed}.safetensors" for seed in range(n_seeds)]
+    for file, prediction in zip(files, logits, strict=True):
+        # The expanded tokenization's are there too where a model has one, and are no part of it.
+        write_arrays(file, {"base": prediction, "expanded": prediction + 9, "offsets": np.array([0, 2, 3, 6])})
+    averages = averaged_over_seeds(SEED_TASK, SEED_SENTENCES, files)
+    assert len(averages) == n_seeds
+    for seed, average in enumerate(averages):
+        mean = (logits[seed].astype(float) + logits[(seed + 1) % n_seeds]) / 2
+        labels = [SEED_TASK.labels[i] for i in mean.argmax(axis=1)]
+        assert [len(prediction["tags"]) for prediction in average] == [2, 1, 3]
+        tags = [tag for prediction in average for tag in prediction["tags"]]
+        assert [tag[-1] for tag in tags] == [label[-1] for label in labels]  # IOB2 turns some I into B

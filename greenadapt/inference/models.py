@@ -1,14 +1,9 @@
-"""Fine-tuned models opened for prediction: of one task or several, of several seeds, in one tokenization or both.
-
-A text in two tokenizations takes two passes, and averaging helps by itself. The control of equal cost is one model's
-logits averaged over two seeds; only the difference to it is due to the second tokenization.
-"""
+"""Fine-tuned models opened for prediction: of one task or several, in one tokenization or both."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +16,7 @@ from greenadapt.models.graphs import GraphRunner, open_graph, require_onnx
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, pooled_output, stream_task
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.storage.arrays import Array, ArrayFile
-from greenadapt.storage.files import Json
+from greenadapt.storage.arrays import Array
 from greenadapt.tasks.base import Encoder, Input, Task
 from greenadapt.workers import ahead, grouped, launched_processes
 
@@ -299,19 +293,3 @@ def check_alike(models: Sequence[TaskFolder]) -> None:
 
 def _labels(model: TaskFolder) -> str:
     return ", ".join(model.task.head_config().get("id2label", {}).values()) or "none"
-
-
-def averaged_over_seeds(task: Task[Any], examples: Sequence[Any], logits: Sequence[Path]) -> list[list[Json]]:
-    """Predictions of each seed's model averaged with the next one's, of the last with the first.
-
-    ``logits`` has one file per seed, as fine-tuning writes them; the base tokenization's are taken. There are as many
-    averages as seeds, so that they can be paired with the seeds' own runs; they share models, and vary less than
-    as many independent ones would. Two seeds have one average, which appears twice.
-    """
-    arrays = [ArrayFile(path) for path in logits]
-    averages = []
-    for first, second in zip(arrays, [*arrays[1:], arrays[0]], strict=True):
-        mean: Array = (first["base"] + second["base"]) / 2
-        pairs = zip(examples, np.split(mean, first["offsets"][1:-1]), strict=True)
-        averages.append([task.decode(example, example_logits) for example, example_logits in pairs])
-    return averages

@@ -104,7 +104,7 @@ class Alignment(_Facts):
         """Read what ``save`` wrote; raises ``InputError`` for any other file."""
         file = ArrayFile(folder / FILE)
         again = "run greenadapt align again"
-        if "alignment" not in file.metadata or not {*file.names} <= {"map", "mean", "std"}:
+        if "alignment" not in file.metadata:
             raise InputError(f"{file.path} is not an alignment", again)
         facts = parse_own(file.metadata["alignment"], _Facts, file.path, again)
         arrays: dict[str, Any] = {"matrix" if name == "map" else name: file[name] for name in file.names}

@@ -57,17 +57,10 @@ class WordVectors:
     def load(cls, folder: Path) -> "WordVectors":
         """Read the files of ``save``; the matrix is memory-mapped.
 
-        Raises ``MissingError`` if a file does not exist, ``InputError`` if the files do not match.
+        Raises ``MissingError`` if a file does not exist.
         """
-        for path in (folder / VECTORS, folder / VOCABULARY):
-            if not path.is_file():
-                raise MissingError(f"no file {path}")
-        words, counts = read_vocabulary(folder / VOCABULARY)
         file = ArrayFile(folder / VECTORS)
-        if "vectors" not in file or file.dtype("vectors") != "float32" or len(file.shape("vectors")) != 2:
-            raise InputError(f"{file.path} holds no float32 matrix named vectors")
-        if file.shape("vectors")[0] != len(words):
-            raise InputError(f"{folder} has {file.shape('vectors')[0]} vectors and {len(words)} words")
+        words, counts = read_vocabulary(folder / VOCABULARY)
         return cls(words, counts, file["vectors"])
 
 

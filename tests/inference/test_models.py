@@ -19,7 +19,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.cli import app
 from greenadapt.config import ReadingOptions
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.inference.models import OpenedModel, averaged_over_seeds, ensemble_logits, margin_of, stream_with_margin
+from greenadapt.inference.models import OpenedModel, ensemble_logits, margin_of, stream_with_margin
 from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.inference.qa.answering import QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
@@ -28,10 +28,8 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.server.models import ModelSource, ServedModel
 from greenadapt.stages.evaluate import EvaluateRequest, evaluate
-from greenadapt.storage.arrays import write_arrays
 from greenadapt.tasks.base import margins
 from greenadapt.tasks.classification import ClassificationTask
-from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
@@ -427,27 +425,3 @@ def test_what_is_refused(make_model: Callable[..., Path], tmp_path: Path) -> Non
     assert result.exit_code == 2
     assert "1.5" in result.stderr
     assert "--margin" in result.stderr
-
-
-# The base model at equal cost: averages over pairs of seeds
-
-
-SEED_TASK = NerTask(("O", "B-X", "I-X"))
-SEED_SENTENCES = [Sentence(("a", "b")), Sentence(("c",)), Sentence(("d", "e", "f"))]
-
-
-@pytest.mark.parametrize("n_seeds", [1, 2, 3])
-def test_each_seed_is_averaged_with_the_next_one(tmp_path: Path, n_seeds: int) -> None:
-    logits = np.random.default_rng(1).normal(size=(n_seeds, 6, 3)).astype(np.float32)
-    files = [tmp_path / f"{seed}.safetensors" for seed in range(n_seeds)]
-    for file, prediction in zip(files, logits, strict=True):
-        # The expanded tokenization's are there too where a model has one, and are no part of it.
-        write_arrays(file, {"base": prediction, "expanded": prediction + 9, "offsets": np.array([0, 2, 3, 6])})
-    averages = averaged_over_seeds(SEED_TASK, SEED_SENTENCES, files)
-    assert len(averages) == n_seeds
-    for seed, average in enumerate(averages):
-        mean = (logits[seed].astype(float) + logits[(seed + 1) % n_seeds]) / 2
-        labels = [SEED_TASK.labels[i] for i in mean.argmax(axis=1)]
-        assert [len(prediction["tags"]) for prediction in average] == [2, 1, 3]
-        tags = [tag for prediction in average for tag in prediction["tags"]]
-        assert [tag[-1] for tag in tags] == [label[-1] for label in labels]  # IOB2 turns some I into B

@@ -50,16 +50,6 @@ def test_own_folder_comes_back_memory_mapped(tmp_path: Path, vectors: WordVector
     assert loaded.index["心"] == 2
 
 
-def test_own_folder_that_does_not_fit_together(tmp_path: Path, vectors: WordVectors) -> None:
-    vectors.save(tmp_path)
-    (tmp_path / "vocabulary.tsv").write_text("heart\t3\n")
-    with pytest.raises(InputError, match="7 vectors and 1 words"):
-        WordVectors.load(tmp_path)
-    (tmp_path / "vectors.safetensors").unlink()
-    with pytest.raises(MissingError, match=r"vectors\.safetensors"):
-        WordVectors.load(tmp_path)
-
-
 @pytest.mark.parametrize("name", ["v.bin", "v.txt", "v.vec", "v.bin.gz", "v.txt.gz", "v.vec.bz2"])
 def test_gensim_reads_what_we_write(tmp_path: Path, vectors: WordVectors, name: str) -> None:
     write_vectors(vectors, tmp_path / name)
