@@ -21,6 +21,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "model": lambda value: greenadapt.load(value),
     "task": lambda value: greenadapt.load(NOWHERE, task=value),
     "folder": lambda value: greenadapt.EncoderModel(value),
+    "pool": lambda value: greenadapt.load(NOWHERE, pool=value),
     "progress": lambda value: ADAPTED.neighbours("virus", progress=value),
     "words": lambda value: ADAPTED.neighbours("virus", value),
     "top": lambda value: ADAPTED.neighbours("virus", top=value),
@@ -37,7 +38,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "seeds": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", seeds=value),
     "seed": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", seed=value),
 }
-OPTIONAL = {"task", "passages", "label_field", "train"}
+OPTIONAL = {"task", "pool", "passages", "label_field", "train"}
 
 
 @pytest.mark.parametrize("name", CALLS)
