@@ -1,9 +1,7 @@
 """Train CBOW word vectors on a prepared corpus: vocabulary, epochs, checkpoints."""
 
-import json
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
-from hashlib import sha256
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -31,7 +29,6 @@ _BYTES_A_TRAINED_WORD = 330  # per word in gensim
 CHECKPOINT_SECONDS = 10
 """Minimum time between checkpoints: saving the tables can take as long as a short epoch."""
 _INSTALL_GENSIM = "install gensim, which has wheels for Python 3.11 to 3.13"
-_ENGINES = Path(__file__).with_name("engines")
 
 
 def train(
@@ -67,7 +64,7 @@ def train(
     words, counts = list(corpus.words[:n_words]), np.array(corpus.counts[:n_words])
     work.mkdir(parents=True, exist_ok=True)
     stream = Stream(corpus.ids, corpus.lines, counts)
-    checkpoint = _Checkpoint(work, _identity(words, stream, config), progress)
+    checkpoint = _Checkpoint(work, progress)
     state = checkpoint.load(shape) or _State(initial_weights(n_words, config))
     if state.epochs < config.epochs and stream.total:
         if cluster is None:
@@ -172,17 +169,6 @@ def initial_weights(n_words: int, config: W2VConfig) -> Weights:
     return Weights(rows, aligned_zeros(shape))
 
 
-def _identity(words: list[str], stream: Stream, config: W2VConfig) -> str:
-    """Everything that determines the vectors, with a hash of the engines' code; a checkpoint must match it."""
-    hashes = {
-        "vocabulary": sha256("\n".join(words).encode() + stream.counts.tobytes()).hexdigest(),
-        "engines": sha256(b"".join(path.read_bytes() for path in sorted(_ENGINES.glob("*.py")))).hexdigest(),
-    }
-    sizes = {"tokens": len(stream.ids), "lines": len(stream.lines) - 1}
-    settings = {**asdict(config), "workers": min(config.workers, 2)}
-    return json.dumps({**hashes, **sizes, **settings}, sort_keys=True)
-
-
 @dataclass(frozen=True)
 class _State:
     """Both tables after ``epochs`` epochs and the parts before ``part`` of the next epoch."""
@@ -193,33 +179,30 @@ class _State:
 
 
 class _Checkpoint:
-    """The last state of the run ``identity``, in a file of ``folder``."""
+    """The last state of a run, in a file of ``folder``."""
 
-    def __init__(self, folder: Path, identity: str, progress: Progress) -> None:
+    def __init__(self, folder: Path, progress: Progress) -> None:
         self.path = folder / "checkpoint.safetensors"
         self.progress = progress
-        self._identity = identity
         self.saved = monotonic()
         """Time of the last save, or of the start."""
 
     def save(self, state: _State) -> None:
         """Save a state atomically."""
         part_path = self.path.with_suffix(".part")
-        facts = {"run": self._identity, "epochs": str(state.epochs), "part": str(state.part)}
+        facts = {"epochs": str(state.epochs), "part": str(state.part)}
         write_arrays(part_path, state.weights._asdict(), facts)
         sync_file(part_path)
         part_path.replace(self.path)
         self.saved = monotonic()
 
     def load(self, shape: tuple[int, int]) -> _State | None:
-        """Load the state; ``None``, with a warning, if it is of another run or damaged."""
+        """Load the state; ``None``, with a warning, if it is damaged."""
         if not self.path.is_file():
             return None
         weights = Weights(aligned_zeros(shape), aligned_zeros(shape))
         try:
             file = ArrayFile(self.path)
-            if file.metadata.get("run") != self._identity:
-                raise InputError(f"{self.path} belongs to another corpus, configuration or version of greenadapt")
             for name, table in weights._asdict().items():
                 table[:] = file[name]
         except InputError as error:

@@ -251,22 +251,6 @@ def test_learning_rate_is_linear_in_words_for_any_number_of_workers(
     assert float(watcher.steps[-1][1]["lr"]) < 0.01
 
 
-def test_kernel_lowers_the_rate_inside_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last words of one part are trained at nearly the final rate: their rows move less."""
-    early, late = [f"early{i}" for i in range(50)], [f"late{i}" for i in range(50)]
-    corpus = prepare([[*early] * 4] * 250 + [[*late] * 4] * 250, tmp_path / "corpus")
-    config = replace(CONFIG, epochs=1, sample=0)
-    vectors = train(corpus, config, tmp_path / "work")
-    moved = np.abs(vectors.matrix - w2v.initial_weights(100, config).input).mean(axis=1)
-    by_word = dict(zip(vectors.words, moved, strict=True))
-    monkeypatch.setattr(engines, "MIN_ALPHA", config.alpha)
-    flat = train(corpus, config, tmp_path / "flat")
-    flat_moved = np.abs(flat.matrix - w2v.initial_weights(100, config).input).mean(axis=1)
-    flat_by_word = dict(zip(flat.words, flat_moved, strict=True))
-    ratio = {word: by_word[word] / flat_by_word[word] for word in by_word}
-    assert np.mean([ratio[word] for word in late]) < 0.8 * np.mean([ratio[word] for word in early])
-
-
 # -- text for gensim --------------------------------------------------------------------------------------------------
 
 
@@ -456,17 +440,10 @@ def test_a_run_stopped_within_an_epoch_resumes_to_the_same_bits(
     assert stopping.steps + watcher.steps == all_parts.steps
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("change", [{"seed": 8}, {"engine": "gensim"}], ids=str)
-def test_a_checkpoint_of_another_run_or_cut_short_is_not_used(
-    tmp_path: Path, corpus: PreparedCorpus, change: dict[str, Any]
-) -> None:
+def test_a_checkpoint_that_was_cut_short_is_not_used(tmp_path: Path, corpus: PreparedCorpus) -> None:
     config = replace(CONFIG, engine="fast")
     whole = train(corpus, config, tmp_path / "whole")
-    train(corpus, replace(config, **change), tmp_path / "work")
-    watcher = Watcher()
-    assert train(corpus, config, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
-    assert "belongs to another corpus" in watcher.notes[0]
+    train(corpus, config, tmp_path / "work")
     path = tmp_path / "work" / "checkpoint.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     watcher = Watcher()

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +18,7 @@ from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.vectors import cbow as w2v
 from greenadapt.vectors import engines
 from tests.conftest import Notes
-from tests.vectors.test_cbow import CONFIG, Watcher, train
+from tests.vectors.test_cbow import CONFIG, train
 
 
 def without_numba(patch: pytest.MonkeyPatch) -> None:
@@ -122,29 +121,6 @@ def test_a_broken_engine_ends_a_command_before_the_text_is_prepared(
     assert "does not work with the installed numba" in result.stderr
     assert "--engine gensim" in result.stderr
     assert not [*(tmp_path / "ws").rglob("manifest.json")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["fast", "gensim"])
-@pytest.mark.parametrize("is_changed", [True, False])
-def test_a_checkpoint_of_another_version_is_not_used(
-    tmp_path: Path, corpus: PreparedCorpus, engine: ResolvedEngine, is_changed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One constant of the fast engine differs, in a copy of the files that a checkpoint is compared with."""
-    config = replace(CONFIG, engine=engine)
-    train(corpus, config, tmp_path / "work")
-    copy = shutil.copytree(Path(engines.__file__).parent, tmp_path / "engines")
-    if is_changed:
-        file = copy / "chunks.py"
-        text = file.read_text()
-        assert "\nLIMIT = 6\n" in text
-        file.write_text(text.replace("\nLIMIT = 6\n", "\nLIMIT = 5\n"))
-    monkeypatch.setattr(w2v, "_ENGINES", copy)
-    watcher = Watcher()
-    train(corpus, config, tmp_path / "work", watcher)
-    assert watcher.notes[0].endswith("or version of greenadapt") == is_changed
-    assert (watcher.notes == ["resuming after epoch 3"]) != is_changed
-    assert bool(watcher.steps) == is_changed
 
 
 TEXT = "the coronavirus of a patient with tachycardia\n"
