@@ -17,7 +17,6 @@ from seqeval.metrics import f1_score
 from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS, SEEDS, TASK_FILE
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import CHOSEN_FOR_ENTITIES, ExpandConfig, TaskConfig, TrainConfig
-from greenadapt.errors import MissingError
 from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.storage.arrays import ArrayFile
@@ -316,35 +315,6 @@ def test_every_task_and_view_is_measured(laboratory: Callable[..., list[Json]], 
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
-def test_a_pretrained_model_instead_of_an_adapted_one(
-    laboratory: Callable[..., list[Json]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arms = benchmark_module("gain.arms")
-    options = {"words": 200, "epochs": 1, "learning_rate": 7e-3, "heldout": 0.0, "head_steps": 2, "max_length": 32}
-    monkeypatch.setitem(arms.ARMS, "pretrain", arms.Arm(pretraining=options))
-    arguments = ("--sets", "words", "--budgets", 20, "--seeds", 1, "--arms", "pretrain", "--learning-rate", 7e-3)
-    base, pretrained = laboratory(*arguments, "--steps", 2)
-    assert (base["arm"], pretrained["arm"]) == ("base", "pretrain")
-    assert (base["corpus"], pretrained["corpus"]) == (None, "corpus.txt")
-    assert base["settings"]["train"] == pretrained["settings"]["train"]
-    [folder] = (tmp_path / "work" / "models").glob("*/*/pretrain-*")
-    assert pretrained["settings"]["adapted"]["pretraining"] == options
-    assert arms.identity(str(folder)) != base["settings"]["model"]
-    [drawn] = folder.parent.glob("words-200.txt")
-    lines_of_corpus = (tmp_path / "corpus.txt").read_text().splitlines()
-    assert set(drawn.read_text().splitlines()) < set(lines_of_corpus)
-    assert 200 <= len(drawn.read_text().split()) < 200 + max(len(line.split()) for line in lines_of_corpus)
-
-
-def test_a_missing_folder_of_data_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(MissingError, match=r"no folder data.*--data FOLDER"):
-        benchmark_module("gain.__main__").main(["--sets", "AnnoCTR"])
-    assert not [*tmp_path.iterdir()]
-
-
 def test_the_table_has_a_column_for_each_domain(differences: ModuleType, tmp_path: Path) -> None:
     write_report = benchmark_module("gain.report").write_report
     scores = {"NCBI-disease": (6, 8), "BC2GM": (5, 5), "AnnoCTR": (2, 7)}  # right ones of 10, base and both
@@ -367,14 +337,6 @@ def test_the_table_has_a_column_for_each_domain(differences: ModuleType, tmp_pat
     assert table[4] == "| base | 55.00 | 20.00 | 43.33 |"
     # Without variation within sets, an interval is that of the sets that are drawn.
     assert table[5].startswith("| both | +10.00 (+0.00 to +20.00) | +50.00 (+50.00 to +50.00) | +23.33 (")
-
-
-def test_an_arm_without_its_package_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    peers = benchmark_module("gain.peers")
-    monkeypatch.setitem(peers.PEERS, "omp", ("no_such_package", peers.omp))
-    progress = Notes()
-    assert benchmark_module("gain.arms").runnable(["base", "omp", "norm"], progress) == ["base", "norm"]
-    assert "no_such_package" in " ".join(progress.lines)
 
 
 def test_rows_of_others_replace_only_the_new_rows(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -314,26 +314,6 @@ def test_settings_of_gmap_are_those_of_the_paper(tmp_path: Path) -> None:
     assert (files.train, files.dev) == (str(folder / "train.json"), None)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
-def test_gmap_without_a_development_set_tests_the_last_epoch(run: Script, models: Path, tmp_path: Path) -> None:
-    for seed, part in enumerate(("train", "dev", "test")):
-        (tmp_path / "NewsQA").mkdir(exist_ok=True)
-        qa_file(tmp_path / "NewsQA" / f"{part}.json", 4, seed)
-    (tmp_path / "small.toml").write_text(
-        'extends = "gmap"\n[own.NewsQA]\ntask = { max-length = 48, stride = 16 }\n'
-        "training = { epochs = 1, batch-size = 8 }\n"
-    )
-    options = ["--only", "NewsQA", "--data", f"NewsQA={tmp_path / 'NewsQA'}", "--model", f"general={models / 'squad'}"]
-    options += ["--recipe", "small.toml", "--method", "fine-tuning", "--seeds", 1]
-    cells = by_cell(run(gmap.main, *options))
-    assert cells["Table 3", "NewsQA F1", "Fine-Tuning"]["missing"] == ""
-    (record,) = lines(tmp_path / "out/small/records.jsonl")
-    settings = record["asked"]
-    assert (settings["config"]["keep"], settings["config"]["stride"]) == ("last", 16)
-    assert [*settings["files"]] == ["train 1", "test"]
-
-
 def test_every_recipe_has_its_sets_and_figures() -> None:
     recipes = {file.stem: read_recipe(file) for file in FOLDER.glob("*.toml")}
     assert set(recipes) == {"green-ner", "green-qa", "gmap", "pals"}
@@ -481,10 +461,3 @@ def test_a_script_says_what_it_would_do_without_data_or_network(script: str, tmp
     assert (process.returncode, process.stderr) == (0, "")
     assert "| all " in process.stdout
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, ROOT / "experiments/pals.py", "--only", "none"]
-    process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
-    assert (process.returncode, process.stdout, process.stderr.count("\n")) == (2, "", 1)

@@ -135,7 +135,9 @@ def test_it_is_read_and_scored_without_torch(tagger: Path, served: Path, tmp_pat
     classes = tmp_path / "classes"
     shutil.copytree(served, classes)
     (classes / "manifest.json").unlink()
-    (classes / "task.json").write_text(json.dumps(replace(make_task(TaskConfig(task="classification")), labels=LABELS).settings()))
+    (classes / "task.json").write_text(
+        json.dumps(replace(make_task(TaskConfig(task="classification")), labels=LABELS).settings())
+    )
     commands = [
         ["predict", "-m", str(served), "-i", "texts.txt", "-o", "tags.jsonl"],
         ["evaluate", "-m", str(served), "--test", "gold.jsonl", "--json"],

@@ -55,17 +55,6 @@ def test_where_logits_and_probabilities_disagree() -> None:
     assert decided["score"] == pytest.approx(0.705 / 2, abs=5e-4)
 
 
-@settings(deadline=None)
-@given(st.lists(logits((4, 2)), min_size=2, max_size=2))
-def test_of_two_models_and_two_classes_both_choose_alike(pair: list[np.ndarray]) -> None:
-    """sigmoid(a) + sigmoid(b) > 1 exactly where a + b > 0; of three models that would not hold."""
-    gaps = [values.astype(np.float64)[:, 1] - values[:, 0] for values in pair]
-    sure = np.abs(gaps[0] + gaps[1]) > 1e-4  # the other rows are ties, but for rounding
-    sure &= np.minimum(np.abs(gaps[0]), np.abs(gaps[1])) < 12  # beyond that float32 has no sum but 1
-    chosen = [ensemble_logits(pair, rule, "TokenClassification").argmax(-1) for rule in ("logits", "probabilities")]
-    np.testing.assert_array_equal(chosen[0][sure], chosen[1][sure])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("head", "axis"), HEADS.items())
 @settings(deadline=None)
@@ -283,17 +272,6 @@ def test_labels_have_a_margin_by_default(make_model: Callable[..., Path], tmp_pa
         assert model.opened.margin == margin_of(served, reading) == 0.9
     for name, other in (("numbers", ClassificationTask(label_kind="numbers")), ("answers", QuestionTask())):
         assert margin_of(TaskFolder.find(str(make_model(other, name=name))), ReadingOptions()) is None
-
-
-def test_a_changed_run_is_that_of_the_model(make_model: Callable[..., Path]) -> None:
-    folder = make_model(TEXTS)
-    model, rounded = opened(folder, precision="float32"), opened(folder, precision="bfloat16")
-    exact, expected, changed = (
-        np.stack([logits for _, logits in reader.logits(reader.inputs(examples(TEXTS)))])
-        for reader in (model, rounded, replace(model, settings=rounded.settings))
-    )
-    np.testing.assert_array_equal(changed, expected)
-    assert np.abs(changed - exact).max() > 0
 
 
 def test_a_model_without_added_words_reads_all_it_has(make_model: Callable[..., Path], tiny_model: TinyModel) -> None:

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,26 +39,6 @@ def trained(tiny_model: TinyModel, tmp_path: Path) -> str:
         memory_config=MemoryConfig(strategy="chunk"),
     )
     return str(finetune(session(tmp_path), request).path)
-
-
-@pytest.mark.slow
-def test_every_seed_is_as_each_task_alone(trained: str) -> None:
-    logits: dict[int | None, dict[str, list[np.ndarray]]] = {}
-    for seed in (None, 4):
-        options = ReadingOptions(seed=seed)
-        folders = {name: TaskFolder.open(trained, seed, name) for name in TASKS}
-        model = OpenedModel.open([*folders.values()], options)
-        assert {name: encoder.max_length for name, encoder in model.encoders.items()} == {"mood": 160, "diseases": 32}
-        examples = [{name: folder.task.example(text, "") for name, folder in folders.items()} for text in TEXTS]
-        together = list(model.shared_logits(examples, {name: Counter() for name in TASKS}))
-        logits[seed] = {name: [entry[name][1] for entry in together] for name in TASKS}
-        for name, folder in folders.items():
-            alone = OpenedModel.open([folder], options)
-            expected: list[Any] = [array for _, array in alone.logits(alone.inputs(entry[name] for entry in examples))]
-            for got, alone_logits in zip(logits[seed][name], expected, strict=True):
-                np.testing.assert_allclose(got, alone_logits, rtol=0, atol=ROUNDING)
-    for name in TASKS:
-        assert np.abs(logits[None][name][0] - logits[4][name][0]).max() > 1e-3
 
 
 @pytest.mark.slow

@@ -41,7 +41,6 @@ from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.pretrain import PretrainRequest, pretrain
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.tasks.base import HeadShape
-from greenadapt.tokenization.export import copy_tokenizers
 from tests.support.small_encoders import encoder
 from tests.support.small_tasks import (
     EVERY_FAMILY,
@@ -242,17 +241,6 @@ def test_a_new_head_is_that_of_transformers(
     assert model.config.id2label == expected.config.id2label
 
 
-def test_the_report_of_transformers_is_only_held_back_meanwhile(
-    tiny_model: TinyModel, capfd: pytest.CaptureFixture[str]
-) -> None:
-    checkpoint = Checkpoint.open(tiny_model("BertModel"))
-    open_model(checkpoint, "TokenClassification", LABELS, Rows.all(9), seed=0)
-    capfd.readouterr()
-    plain(checkpoint.folder, "TokenClassification")
-    report = capfd.readouterr().err
-    assert "Loading weights" in report
-
-
 @pytest.mark.parametrize("source_type", [torch.float16, torch.bfloat16])
 def test_half_precision_is_trained_and_written_in_full(
     tiny_model: TinyModel, tmp_path: Path, source_type: torch.dtype
@@ -374,21 +362,6 @@ def test_no_code_is_named_in_what_is_written(tiny_model: TinyModel, tmp_path: Pa
 def test_segments(tiny_model: TinyModel, architecture: str, config: dict[str, Any], expected: bool) -> None:
     checkpoint = Checkpoint.open(tiny_model(architecture, **config))
     assert takes_segments(open_model(checkpoint, "QuestionAnswering", {}, Rows.all(9), seed=0)) is expected
-
-
-def test_tokenizers_are_copied_and_nothing_else(tmp_path: Path) -> None:
-    source, folder = tmp_path / "source", tmp_path / "task"
-    (source / "base_tokenizer").mkdir(parents=True)
-    folder.mkdir()
-    expected = {
-        "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "merges.txt",
-        "words.safetensors", "base_tokenizer/tokenizer.json", "base_tokenizer/tokenizer_config.json",
-    }  # fmt: skip
-    for name in {*expected, "code.py", "pytorch_model.bin", "README.md", "base_tokenizer/code.py"}:
-        (source / name).write_text(name)
-    copy_tokenizers(source, folder)
-    copied = {str(file.relative_to(folder)): file.read_text() for file in folder.rglob("*") if file.is_file()}
-    assert copied == {name: name for name in expected}
 
 
 @pytest.mark.parametrize(

@@ -284,13 +284,6 @@ def test_pipes_are_read_once(model: Path, documents: Path, tmp_path: Path) -> No
         answer(session(tmp_path, "piped"), saved)
 
 
-def test_a_model_that_cannot_be_opened_leaves_nothing(model: Path, documents: Path, tmp_path: Path) -> None:
-    long = request(model, sources=of_documents(documents), reading=ReadingOptions(max_length=9999))
-    with pytest.raises(UsageError, match="--max-length is 9999"):
-        answer(session(tmp_path, "run"), long)
-    assert not [*tmp_path.glob(".run-*")]
-
-
 def test_a_model_that_gives_no_numbers(tiny_model: TinyModel, tmp_path: Path) -> None:
     folder = tiny_model(QA, name="broken")
     weights = safetensors.numpy.load_file(folder / "model.safetensors")

@@ -19,7 +19,6 @@ from greenadapt.inference.entries import NamedText, Names, read_texts
 from greenadapt.inference.qa.inquiry import read_asked
 from greenadapt.progress import Silent
 from tests.conftest import Notes
-from tests.support.endless import write_endless
 
 PAPER = "First line.\r\n\r\n  Second\u2028 “line”\t\n"
 JATS = "<article><body><p>First <i>part</i>.</p><p>Second.</p></body></article>"
@@ -298,19 +297,6 @@ def test_whatever_is_in_a_file_the_error_is_ours(
     for read in (texts, lambda source: read_asked(source, Silent())):
         with suppress(GreenadaptError):
             assert read(str(path))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param("a.txt.gz", marks=pytest.mark.long), "a.jsonl.gz"])
-def test_an_endless_document_or_question_is_refused_before_it_fills_the_memory(name: str, tmp_path: Path) -> None:
-    line = write_endless(tmp_path / name)
-    for read in (texts, read_asked):
-        with pytest.raises(InputError, match=rf"{name}, line 1: a document of over 134\.2 MB .*: split it"):
-            read(line, Silent())
-    lines = write_endless(tmp_path / name, b"a", 1 << 16)
-    if name == "a.txt.gz":
-        with pytest.raises(InputError, match=rf"{name}: a document of over 134\.2 MB .*: split it"):
-            texts(lines)
 
 
 def test_documents_have_the_titles_that_their_formats_know(tmp_path: Path) -> None:

@@ -328,27 +328,6 @@ def test_a_part_begins_where_its_first_border_is() -> None:
         assert table[:, :7].tobytes() == expected_table.tobytes()
 
 
-def test_rare_words_are_as_if_they_were_not_there() -> None:
-    lines = make_lines([30, 1, 5000, 2, 40], 30)
-    rng = np.random.default_rng(0)
-    rare = [np.insert(line, rng.integers(0, len(line) + 1, 500), rng.integers(30, 99, 500)).tolist() for line in lines]
-    plain = Case(lines, make_noise(30, 0.8), WORD2VEC)
-    without_rare, with_rare = trained(plain, make_tables(30)), trained(replace(plain, lines=rare), make_tables(30))
-    assert without_rare.input.tobytes() == with_rare.input.tobytes()
-    assert without_rare.output.tobytes() == with_rare.output.tobytes()
-
-
-def test_every_word_is_trained_once_a_part() -> None:
-    """With a context of ones, no negatives and a tiny rate each own word's output row gets half the rate."""
-    lines = make_lines([2, 9000, 3, 2, 5000, 70], 20)
-    case = Case(lines, make_noise(20), WORD2VEC._replace(weight=0.0), (1e-8, 1e-8))
-    ones = Weights(np.ones((20, 3), np.float32), np.zeros((20, 3), np.float32))
-    times = trained(case, ones).output / 0.5e-8
-    counts = np.bincount(np.concatenate(lines), minlength=20)
-    np.testing.assert_allclose(times, np.tile(counts, (3, 1)).T, rtol=1e-3)
-    assert (counts < 500).any()  # of these, one more or less would be seen
-
-
 # -- what the steps are gradients of ----------------------------------------------------------------------------------
 
 
@@ -383,14 +362,6 @@ def test_the_steps_are_gradients_of_the_objective() -> None:
     np.testing.assert_allclose((moved.input - tables.input) / 1e-9, gradient, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose((moved.output - tables.output) / 1e-9, by_output.sum(axis=0), rtol=1e-5, atol=1e-5)
     assert np.abs(gradient).max() > 0.5
-
-
-def test_the_compiled_steps_make_the_objective_larger() -> None:
-    case = Case(make_lines([20, 10], 12), make_noise(12), WORD2VEC, (0.01, 0.01))
-    ((positions, _),) = drawn(case)
-    tables = make_tables(12)
-    after = trained(case, tables)
-    assert objective(positions, after, WORD2VEC).sum() > objective(positions, tables, WORD2VEC).sum() + 1
 
 
 @pytest.mark.parametrize("negatives", [1, 5, 20])
@@ -448,15 +419,6 @@ def test_alias_table_has_the_wanted_proportions(weights: Array) -> None:
     assert threshold.max() <= 2**32
     assert ((alias >= 0) & (alias < len(weights))).all()
     np.testing.assert_allclose(cell_sums(threshold, alias), weights / weights.sum(), rtol=0, atol=1e-9)
-
-
-def test_negatives_are_drawn_in_these_proportions() -> None:
-    noise = make_noise(50)
-    draw = random_bits(SEED)
-    counts = np.bincount([negative(noise, draw) for _ in range(50_000)], minlength=50)
-    share = 1 / np.arange(1.0, 51)
-    share /= share.sum()
-    assert (np.abs(counts - 50_000 * share) < 5 * np.sqrt(50_000 * share)).all()
 
 
 def test_the_random_bits_are_those_of_the_paper() -> None:
