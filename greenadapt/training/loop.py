@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -20,16 +20,7 @@ from greenadapt.errors import ConflictError, InputError
 from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.weights import takes_segments, write_tensors
 from greenadapt.progress import Progress, stoppable
-from greenadapt.storage.files import (
-    Json,
-    beside,
-    hash_file,
-    hash_json,
-    parse_own,
-    read_own_object,
-    replace_folder,
-    write_json,
-)
+from greenadapt.storage.files import Json, beside, read_own, replace_folder, write_json
 from greenadapt.training.batches import Batch, Cut, loss_sum
 from greenadapt.training.feed import Draw, Feed, Purpose, random_bits
 
@@ -41,7 +32,7 @@ CHECKPOINT_STEPS, _SECONDS_BETWEEN_EPOCHS_SAVED = 500, 60
 STATE_HINT = "remove this folder to train from the beginning"
 
 
-def save_state(folder: Path, tensors: Mapping[str, torch.Tensor], position: Json, record: Json) -> None:
+def save_state(folder: Path, tensors: Mapping[str, torch.Tensor], position: "Position", record: Json) -> None:
     """Write the state of a run as ``folder``: tensors by name, its position, and the record of its caller.
 
     It is atomic: a kill at any moment leaves the previous state or the new one.
@@ -51,13 +42,14 @@ def save_state(folder: Path, tensors: Mapping[str, torch.Tensor], position: Json
     work.mkdir(parents=True)
     write_tensors(tensors, work / TENSORS)
     write_json(work / RECORD, record)
-    hashes = {POSITION: hash_json(position), **{name: hash_file(work / name) for name in (TENSORS, RECORD)}}
-    write_json(work / POSITION, {**position, "sha256": hashes})
+    write_json(work / POSITION, asdict(position))
     replace_folder(work, folder)
 
 
 @dataclass(frozen=True)
-class _Position:
+class Position:
+    """What a state says beside its tensors."""
+
     number: int
     """Finished steps."""
     shrink: float
@@ -65,7 +57,7 @@ class _Position:
     """See ``Training._fingerprint``."""
 
 
-def load_state(folder: Path) -> tuple[dict[str, torch.Tensor], Json] | None:
+def load_state(folder: Path) -> tuple[dict[str, torch.Tensor], Position] | None:
     """The tensors, on the CPU, and the position in ``folder``, or ``None``; raises ``InputError`` if it is damaged."""
     previous = beside(folder, "old")
     if not folder.exists() and previous.exists():  # killed between two renames, where folders cannot be exchanged
@@ -73,14 +65,10 @@ def load_state(folder: Path) -> tuple[dict[str, torch.Tensor], Json] | None:
             previous.rename(folder)
     if not (folder / POSITION).is_file():
         return None
-    position = read_own_object(folder / POSITION, dict[str, Any], "training state", STATE_HINT)
+    position = read_own(folder / POSITION, Position, "training state", STATE_HINT)
     try:
-        hashes = dict(position.pop("sha256", {}))  # which version 0.3.0 lacks
-        for name, sha256 in hashes.items():
-            if sha256 != (hash_json(position) if name == POSITION else hash_file(folder / name)):
-                raise InputError(f"{folder / name} is damaged: it is not as it was saved", STATE_HINT)
         return load_file(folder / TENSORS), position
-    except (OSError, SafetensorError, TypeError, ValueError) as error:
+    except (OSError, SafetensorError) as error:
         raise InputError(f"{folder / TENSORS} cannot be read ({error})", STATE_HINT) from None
 
 
@@ -157,9 +145,7 @@ class RunRecord:
     @classmethod
     def of_state(cls, state: Path) -> Self:
         """The record saved with the training state in the folder ``state``; raises ``InputError`` if it is broken."""
-        values = read_own_object(state / RECORD, cls, "training state", STATE_HINT)
-        values.setdefault("smoothed", {})  # which version 0.3.0 lacks
-        return cls(**{entry.name: values[entry.name] for entry in fields(cls)})  # all others must be present
+        return read_own(state / RECORD, cls, "training state", STATE_HINT)
 
     def end_epoch(self, step: Step) -> Json:
         """The history entry of the epoch that ends with ``step``; its loss is the mean over its steps."""
@@ -267,8 +253,7 @@ class Training:
             for name, weight in self._weights.items():
                 moments = self._optimizer.state.get(weight, {})
                 tensors |= {f"{kind}/{name}": moments[kind] for kind in _MOMENTS if kind in moments}
-            position = {"number": self.number, "shrink": self.shrink, "plan": self._fingerprint}
-            save_state(folder, tensors, position, record or {})
+            save_state(folder, tensors, Position(self.number, self.shrink, self._fingerprint), record or {})
         self._machine.wait()
 
     def restore(self, folder: Path) -> bool:
@@ -278,13 +263,12 @@ class Training:
         it is broken.
         """
         state = load_state(folder)
-        tensors, values = state or ({}, {"number": 0, "shrink": 1.0, "plan": ""})
-        position = parse_own(json.dumps(values), _Position, folder / POSITION, STATE_HINT)
-        number = position.number
+        number = 0 if state is None else state[1].number
         if self._machine.largest(number) != -self._machine.largest(-number):
             raise InputError(f"the processes do not see the same {folder}", "train in a folder that all machines share")
         if state is None:
             return False
+        tensors, position = state
         if position.plan != self._fingerprint:
             raise ConflictError(
                 f"{folder} is the state of a run with other settings or examples, another model or another precision",

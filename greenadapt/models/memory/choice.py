@@ -1,5 +1,6 @@
 """Choose the general model that is the memory of a domain model, and the states that each layer reads."""
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -14,7 +15,7 @@ from greenadapt.checkpoints.source import PretrainedModel, find_local_model, fin
 from greenadapt.config import MemoryConfig, Strategy
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.storage.files import Json
+from greenadapt.storage.files import Json, parse_own
 
 if TYPE_CHECKING:
     from greenadapt.models.memory.general_model import GeneralModel
@@ -253,14 +254,6 @@ class _Described:
         described: Any = settings.get("memory")
         if described is None:
             return None
-        try:
-            general = {name: described["general"][name] for name in ("name", "source", "sha256")}
-            if not all(isinstance(value, str) for value in general.values()):
-                raise TypeError("the general model's name, source and sha256 must be strings")
-            config = {name: value for name, value in described.items() if name != "general"}
-            return cls(MemoryConfig(**{**config, "layers": tuple(config["layers"])}), **general)
-        except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
-            raise InputError(
-                f"{folder / (MULTITASK_FILE if is_multitask(folder) else TASK_FILE)} is broken: its memory ({error!r})",
-                "train the model again",
-            ) from None
+        file = folder / (MULTITASK_FILE if is_multitask(folder) else TASK_FILE)
+        config = parse_own(json.dumps(described), MemoryConfig, file, "train the model again")
+        return cls(config, *(str(described["general"][name]) for name in ("name", "source", "sha256")))
