@@ -3,7 +3,7 @@
 Losses are sums over their terms, so that a step's mean does not depend on how the step is divided.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -74,9 +74,6 @@ class Dataset(Protocol):
 
     def batch(self, numbers: IntArray, epoch: int) -> "Batch":
         """The batch of these inputs in an epoch."""
-
-    def digest(self, update: Callable[[bytes], object]) -> None:
-        """Pass the content of the dataset to ``update``, a method of a hash."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,10 +172,6 @@ class TaskDataset:
             torch.from_numpy(inputs.padded(targets, IGNORED) if has_pieces else targets),
             {} if self.memory is None else self.memory.read(inputs),
         )
-
-    def digest(self, update: Callable[[bytes], object]) -> None:
-        for array in (self.ids, self.types, self.offsets, self.targets, self.firsts, self.counts):
-            update(array.tobytes())
 
     def _indices(self, numbers: IntArray) -> IntArray:
         """The indices in ``ids`` of the pieces of some inputs, input by input."""

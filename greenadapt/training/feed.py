@@ -9,7 +9,7 @@ All draws are counter-based: a draw is a function of its key and its index, so t
 processes and interruptions do not change it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -19,7 +19,6 @@ import numpy as np
 
 from greenadapt.config import Mix, RunConfig, Sampling, SamplingConfig, TrainConfig
 from greenadapt.storage.arrays import Array, BoolArray, IntArray
-from greenadapt.storage.files import Json
 from greenadapt.training.batches import Dataset
 
 
@@ -165,14 +164,6 @@ class Feed:
         n = self.plan.train.epochs * self.steps_an_epoch
         return min(n, self.plan.train.max_steps or n)
 
-    @property
-    def facts(self) -> Json:
-        """The facts that determine the trained weights, besides the settings and the contents of the datasets."""
-        if self.datasets[0].task is None:
-            return {"head": self.datasets[0].head}
-        tasks = [[dataset.task, dataset.head, dataset.n_examples] for dataset in self.datasets]
-        return {"tasks": tasks, "sampling": self.sampling.sampling, "steps_an_epoch": self.steps_an_epoch}
-
     def draw(self, step: int) -> Draw:
         """The labelled inputs of a step, from 0."""
         dataset_index, train = int(self.schedule[step]), self.plan.train
@@ -185,11 +176,6 @@ class Feed:
         _, items, expanded = self._orders[dataset_index]
         part = slice(position * size, (position + 1) * size)
         return Draw(dataset, items[part], expanded[part], n_passes)
-
-    def digest(self, update: Callable[[bytes], object]) -> None:
-        """Pass the content of all datasets to ``update``, a method of a hash."""
-        for dataset in self.datasets:
-            dataset.digest(update)
 
     @cached_property
     def schedule(self) -> IntArray:

@@ -1,14 +1,11 @@
 """The training loop, a generator of optimizer steps, and the training state from which a killed run resumes."""
 
-import hashlib
-import json
 import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from greenadapt.errors import ConflictError, InputError
+from greenadapt.errors import InputError
 from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.weights import takes_segments, write_tensors
 from greenadapt.progress import Progress, stoppable
@@ -53,8 +50,6 @@ class Position:
     number: int
     """Finished steps."""
     shrink: float
-    plan: str
-    """See ``Training._fingerprint``."""
 
 
 def load_state(folder: Path) -> tuple[dict[str, torch.Tensor], Position] | None:
@@ -81,10 +76,6 @@ def remove_state(folder: Path) -> None:
             path.unlink()
 
 
-# Settings that determine the trained weights; a state can be resumed only with the same ones.
-_RESUME_SETTINGS = (
-    "mix", "epochs", "max_steps", "learning_rate", "warmup", "batch_size", "weight_decay",
-)  # fmt: skip
 # The state of Adam per weight; weights of a single task have made fewer steps than shared ones.
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
@@ -253,14 +244,14 @@ class Training:
             for name, weight in self._weights.items():
                 moments = self._optimizer.state.get(weight, {})
                 tensors |= {f"{kind}/{name}": moments[kind] for kind in _MOMENTS if kind in moments}
-            save_state(folder, tensors, Position(self.number, self.shrink, self._fingerprint), record or {})
+            save_state(folder, tensors, Position(self.number, self.shrink), record or {})
         self._machine.wait()
 
     def restore(self, folder: Path) -> bool:
         """Restore the state in ``folder``, before ``train_steps``; return ``False`` if there is none.
 
-        Raises ``ConflictError`` if it is of other settings or examples, another precision or model, ``InputError`` if
-        it is broken.
+        It must be of the same model, settings and examples, which the caller knows by the key of the result. Raises
+        ``InputError`` if it is broken.
         """
         state = load_state(folder)
         number = 0 if state is None else state[1].number
@@ -269,11 +260,6 @@ class Training:
         if state is None:
             return False
         tensors, position = state
-        if position.plan != self._fingerprint:
-            raise ConflictError(
-                f"{folder} is the state of a run with other settings or examples, another model or another precision",
-                "use those again, or remove it to start over",
-            )
         self.number, self.shrink = position.number, position.shrink
         adam = {}
         with torch.no_grad():
@@ -284,18 +270,6 @@ class Training:
         settings = self._optimizer.state_dict()["param_groups"]
         self._optimizer.load_state_dict({"state": adam, "param_groups": settings})
         return True
-
-    @cached_property
-    def _fingerprint(self) -> str:
-        """A hash of the settings, the examples, and the names and shapes of the weights."""
-        settings = asdict(self._plan.train)
-        resume_settings = {name: settings[name] for name in _RESUME_SETTINGS if name in settings}
-        resume_settings["precision"] = "bfloat16" if self._machine.trains_in_bfloat16 else "float32"
-        facts = [self._feed.facts, self._plan.seed, resume_settings, _MOMENTS]
-        shapes = [[name, list(weight.shape)] for name, weight in self._weights.items()]
-        digest = hashlib.sha256(json.dumps([facts, shapes]).encode())
-        self._feed.digest(digest.update)
-        return digest.hexdigest()
 
     def _share(self, step: int) -> _StepShare:
         """This process's share of a step, from 0."""

@@ -16,7 +16,7 @@ from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.rows import RowMap
 from greenadapt.models.weights import MemoryInput, takes_segments
 from greenadapt.progress import Bar
-from greenadapt.storage.arrays import BoolArray, IntArray, row_blocks
+from greenadapt.storage.arrays import BoolArray, IntArray
 from greenadapt.tasks.base import Features
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.training.batches import Batch, Cut, loss_sum
@@ -152,13 +152,6 @@ class MaskedDataset:
             torch.from_numpy(np.concatenate([item.targets for item in inputs])),
             extra,
         )
-
-    def digest(self, update: Any) -> None:
-        masking = self.masking
-        update(repr((masking.share, masking.mask_id, self.seed, self.is_fixed)).encode())
-        for array in (masking.pieces, *(array for view in self.text.views for array in (view.ids, view.offsets))):
-            for block in row_blocks(array):
-                update(block.tobytes())
 
     def sample(self, n: int, view: int) -> IntArray:
         """The numbers of at most ``n`` inputs in a view, drawn by the seed, the shortest first."""

@@ -146,23 +146,6 @@ def test_seeds_of_tasks_differ() -> None:
     assert all(0 <= seed < 2**64 for seed in seeds)
 
 
-def test_facts_and_digest_tell_feeds_apart() -> None:
-    def facts(feed: Any) -> tuple[str, bytes]:
-        content = bytearray()
-        feed.digest(content.extend)
-        return repr(feed.facts), bytes(content)
-
-    assert facts(_feed()) == facts(_feed())
-    changed = [
-        _feed(SamplingConfig("square-root")),
-        _feed(SamplingConfig(steps_per_epoch=8)),
-        _feed(sizes={"b": 4, "a": 11, "c": 11}),
-        _feed(sizes={"a": 11, "b": 4, "d": 11}),
-        _feed(sizes={"a": 11, "b": 4, "c": 12}),
-    ]
-    assert all(facts(feed) != facts(_feed()) for feed in changed)
-
-
 def test_random_bits_are_numpys_philox() -> None:
     expected = np.random.Philox(np.random.SeedSequence([3, 1, 4])).random_raw(5)
     assert random_bits(5, 3, 1, 4).tolist() == expected.tolist()

@@ -11,7 +11,7 @@ import transformers
 from safetensors.torch import load_file
 
 from greenadapt.config import RunConfig, TrainConfig
-from greenadapt.errors import ConflictError, InputError, ResourceError
+from greenadapt.errors import InputError, ResourceError
 from greenadapt.models.machine import Machine
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import open_model, trained_table, write_model
@@ -182,23 +182,6 @@ def test_dropout_is_on(tiny_model: Build) -> None:
     assert next(with_dropout.train_steps()).loss != next(without.train_steps()).loss
 
 
-@pytest.mark.slow
-def test_a_state_of_other_settings_is_refused(tiny_model: Build, tmp_path: Path) -> None:
-    training = _training(_model(tiny_model))
-    assert not training.restore(tmp_path / "state")
-    training.save(tmp_path / "state")
-    for changes in (
-        {"plan": _with({"learning_rate": 2e-3})},
-        {"plan": replace(PLAN, seed=6)},
-        {"items": items_of(n_items=12)},
-    ):
-        with pytest.raises(ConflictError, match="other settings"):
-            _training(_model(tiny_model), **changes).restore(tmp_path / "state")
-    with pytest.raises(ConflictError, match="precision"):  # as if auto had chosen it on another machine
-        Training(_model(tiny_model), _feed(PLAN), Machine.start("bfloat16")).restore(tmp_path / "state")
-    assert _training(_model(tiny_model), _with({}, max_tokens=100)).restore(tmp_path / "state")
-
-
 def test_a_loss_that_is_no_number_stops_before_the_weights_are_touched(tiny_model: Build) -> None:
     model = _model(tiny_model)
     training = _training(model)
@@ -264,7 +247,7 @@ number = 0
 while True:
     number += 1
     tensors = {"w": torch.full((200_000,), float(number))}
-    save_state(Path(sys.argv[1]), tensors, Position(number, 1.0, ""), {"n": number})
+    save_state(Path(sys.argv[1]), tensors, Position(number, 1.0), {"n": number})
     print(number, flush=True)
 """
 
@@ -274,11 +257,11 @@ def test_a_state_comes_back(tmp_path: Path) -> None:
     assert load_state(folder) is None
     for number in (1, 2):
         tensors = {"a/x": torch.randn(3, 2).T, "b": torch.tensor(number)}
-        save_state(folder, tensors, Position(number, 0.1, "plan"), {"best": None})
+        save_state(folder, tensors, Position(number, 0.1), {"best": None})
         state = load_state(folder)
         assert state is not None
         loaded, position = state
-        assert position == Position(number, 0.1, "plan")
+        assert position == Position(number, 0.1)
         assert read_json(folder / "record.json") == {"best": None}
         assert loaded.keys() == tensors.keys()
         assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
@@ -287,7 +270,7 @@ def test_a_state_comes_back(tmp_path: Path) -> None:
 
 def test_a_state_that_was_moved_away_is_found(tmp_path: Path) -> None:
     folder = tmp_path / "state"
-    save_state(folder, {"w": torch.ones(1)}, Position(4, 1.0, ""), {})
+    save_state(folder, {"w": torch.ones(1)}, Position(4, 1.0), {})
     folder.rename(tmp_path / ".state.old")
     state = load_state(folder)
     assert state is not None
@@ -296,7 +279,7 @@ def test_a_state_that_was_moved_away_is_found(tmp_path: Path) -> None:
 
 def test_a_broken_state_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "state"
-    save_state(folder, {"w": torch.ones(100)}, Position(4, 1.0, ""), {})
+    save_state(folder, {"w": torch.ones(100)}, Position(4, 1.0), {})
     content = (folder / TENSORS).read_bytes()
     (folder / TENSORS).write_bytes(content[:-9])
     with pytest.raises(InputError, match="cannot be read"):
@@ -306,7 +289,7 @@ def test_a_broken_state_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "read"), [("state.json", load_state), ("record.json", RunRecord.of_state)])
 @pytest.mark.parametrize("content", ["{", "[]"])
 def test_json_that_is_no_object_is_named(tmp_path: Path, name: str, read: Callable[[Path], Any], content: str) -> None:
-    save_state(tmp_path / "state", {"w": torch.ones(1)}, Position(4, 1.0, ""), {})
+    save_state(tmp_path / "state", {"w": torch.ones(1)}, Position(4, 1.0), {})
     (tmp_path / "state" / name).write_text(content)
     with pytest.raises(InputError, match=rf"{name}.*: remove this folder to train from the beginning"):
         read(tmp_path / "state")

@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 from greenadapt.config import AdapterConfig, AdapterName, RunConfig, Sampling, SamplingConfig, TrainConfig
-from greenadapt.errors import ConflictError
 from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
 from greenadapt.models.machine import Machine
 from greenadapt.models.rows import Rows
@@ -176,17 +175,6 @@ def test_every_weight_has_made_as_many_steps_as_its_task(tiny_model: Build, tmp_
         expected = n_steps["texts"] if "pooler" in name else 9
         assert n == (n_steps[task] if task in HEADS else expected), name
     assert "encoder.pooler.dense.weight" in steps
-
-
-@pytest.mark.slow
-def test_a_state_of_another_sampling_is_refused(tiny_model: Build, tmp_path: Path) -> None:
-    training = _training(_model(tiny_model), _feed(_train()))
-    training.save(tmp_path / "state")
-    swapped = {name: _items()[name] for name in ("texts", "tags", "answers")}
-    for feed in (_feed(_train(), "anneal"), _feed(_train(), items=swapped), _feed(_train(), seed=6)):
-        with pytest.raises(ConflictError, match="other settings"):
-            _training(_model(tiny_model), feed).restore(tmp_path / "state")
-    assert _training(_model(tiny_model), _feed(_train())).restore(tmp_path / "state")
 
 
 @pytest.mark.slow

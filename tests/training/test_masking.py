@@ -1,4 +1,3 @@
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Encoder
 from greenadapt.training.masking import MaskedDataset, Masking
 from tests.support.small_tasks import TinyModel, adapted
-from tests.support.small_texts import masked_dataset, packed
+from tests.support.small_texts import masked_dataset
 
 
 @pytest.fixture
@@ -149,20 +148,6 @@ def test_without_added_words_there_is_one_view(tiny_model: TinyModel, tmp_path: 
     assert table.n_views == 1
     items = np.arange(table.n_items)
     assert table.inputs_of(items, items % 2 == 1).tolist() == table.inputs_of(items, items < 0).tolist()
-
-
-def test_the_digest_tells_texts_and_masking_apart(model: Path, tmp_path: Path) -> None:
-    def digest(table: MaskedDataset) -> str:
-        content = sha256()
-        table.digest(content.update)
-        return content.hexdigest()
-
-    first = digest(masked_dataset(model, tmp_path / "one"))
-    assert first == digest(masked_dataset(model, tmp_path / "two"))
-    assert first != digest(masked_dataset(model, tmp_path / "two", share=0.2))
-    table = masked_dataset(model, tmp_path / "two")
-    empty, _ = packed(model, tmp_path / "three", [])
-    assert first != digest(MaskedDataset(empty, table.rows, table.masking, table.pad_id, table.seed))
 
 
 PIECES = np.arange(10, 60, dtype=np.int32)  # of 100 old rows; added ones lie above
