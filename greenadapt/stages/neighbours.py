@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from greenadapt.corpus.text import Decoder
@@ -16,7 +17,7 @@ from greenadapt.storage.results import MANIFEST, Result, open_result, read_manif
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import Alignment
-from greenadapt.vectors.neighbours import ModelRows, Neighbours, Space, near_names, neighbour_table, pieces_of
+from greenadapt.vectors.neighbours import ModelRows, Neighbours, Space, neighbour_table, pieces_of
 from greenadapt.vectors.word_vectors import WordVectors
 
 
@@ -144,7 +145,7 @@ def _known_words(
             queries[word] = None
         else:
             all_names = dict.fromkeys(name for names in known for name in names)
-            similar = near_names(word, all_names)
+            similar = get_close_matches(word, all_names)
             hint = "it is not in the corpus, or too rare (w2v --min-count)"
             hint = f"near: {', '.join(similar)}; {hint}" if similar else hint
             errors.append(MissingError(f"no row and no vector for {word!r}", hint))

@@ -75,16 +75,11 @@ _MANTISSA_BITS = 53  # random bits of a float64 in [0, 1)
 
 def exponent(sampling: Sampling, epoch: int, epochs: int) -> float:
     """The exponent a of p_i ∝ N_i^a in epoch e (from 1) of E: with ``anneal`` 1 - 0.8 (e - 1) / (E - 1), or 1 if E is
-    1.
-
-    Raises ``ValueError`` for ``round-robin``, which has none.
+    1; ``round-robin`` has none.
     """
     if sampling == "anneal":
         return 1 - _ANNEALING * (epoch - 1) / max(epochs - 1, 1)
-    fixed = {"proportional": 1.0, "square-root": 0.5}
-    if sampling not in fixed:
-        raise ValueError(f"{sampling} has no exponent")
-    return fixed[sampling]
+    return {"proportional": 1.0, "square-root": 0.5}[sampling]
 
 
 def probabilities(sizes: Sequence[int], power: float) -> Array:

@@ -1,8 +1,7 @@
 """Nearest rows of a model, neighbours within and across the two spaces of a map, and vectors projected on a plane."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from greenadapt.storage.arrays import Array, FloatArray, Int64Array, row_blocks
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
 
-_MANY_NAMES = 50_000  # takes difflib 0.1 seconds
 _GROUP = 64  # columns
 _Map = Callable[[Array], Array]
 
@@ -213,18 +211,6 @@ def _view(title: str, words: Sequence[str], source: _Mapped, target: _Mapped, k:
         )
         for word, row_indices, row_cosines in zip(words, indices, cosines, strict=True)
     ]
-
-
-def near_names(word: str, names: Iterable[str]) -> list[str]:
-    """Up to three of ``names`` that are similar to ``word``, for an error message.
-
-    Of more than 50,000 names, compares only those with the same initial and a similar length.
-    """
-    candidates = list(names)
-    if len(candidates) > _MANY_NAMES:
-        initial = word[:1].lower()
-        candidates = [name for name in candidates if name[:1].lower() == initial and abs(len(name) - len(word)) <= 2]
-    return get_close_matches(word, candidates)
 
 
 def on_plane(rows: Array, added: Array) -> tuple[FloatArray, FloatArray, float]:

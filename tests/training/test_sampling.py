@@ -33,8 +33,6 @@ def test_the_exponent_falls_from_1_to_a_fifth() -> None:
     assert np.diff(falls) == pytest.approx([-0.8 / 24] * 24)
     assert {exponent("proportional", epoch, 25) for epoch in (1, 13, 25)} == {1.0}
     assert {exponent("square-root", epoch, 25) for epoch in (1, 13, 25)} == {0.5}
-    with pytest.raises(ValueError, match="round-robin has no exponent"):
-        exponent("round-robin", 1, 25)
 
 
 @pytest.mark.parametrize(("a", "mnli", "rte"), [(1.0, 0.4122, 0.0026), (0.5, 0.2988, 0.0238), (0.2, 0.1956, 0.0711)])

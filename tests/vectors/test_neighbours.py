@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from greenadapt.storage.arrays import ArrayFile, row_blocks, write_arrays
-from greenadapt.vectors.neighbours import Space, near_names, nearest, neighbour_table, on_plane, unit_rows
+from greenadapt.vectors.neighbours import Space, nearest, neighbour_table, on_plane, unit_rows
 
 
 @pytest.fixture
@@ -128,13 +128,6 @@ def test_spaces_of_different_width_are_not_compared_before_alignment() -> None:
         "wordpiece → aligned",
     ]
     assert table[1].neighbours[0][0] == "heart"
-
-
-def test_near_names_of_a_short_and_of_a_long_list() -> None:
-    assert near_names("tachycardai", ["tachycardia", "aspirin"]) == ["tachycardia"]
-    names = [f"x{i}" for i in range(60_000)] + ["Tachycardia", "tachycardias"]
-    assert set(near_names("tachycardai", names)) == {"Tachycardia", "tachycardias"}
-    assert near_names("qqqq", names) == []
 
 
 @pytest.mark.parametrize("shape", [(30, 8), (8, 30)])

@@ -27,11 +27,8 @@ def sentence_around(context: str, start: int, end: int, max_chars: int = MAX_CHA
     ``sentence_gaps`` finds the ends of sentences. A span of more than ``max_chars`` characters is cut between words
     on both sides of the answer, which is always whole.
 
-    Only ``max_chars`` characters on either side are read, however long the context is. Raises ``ValueError`` for a span
-    outside of the context.
+    Only ``max_chars`` characters on either side are read, however long the context is.
     """
-    if not 0 <= start <= end <= len(context):
-        raise ValueError(f"characters {start} to {end} of a context that has {len(context)}")
     first, last = max(0, start - max_chars - 1), min(len(context), end + max_chars + 1)  # what is longer is cut
     for gap_start, gap_end in sentence_gaps(context, first, last):
         if gap_end <= start:
