@@ -658,7 +658,6 @@ class RunConfig(Checked):
     """
 
     max_tokens: Annotated[Count, _MAX_TOKENS] = 4096
-    compile: Annotated[bool, advanced("Compile the model first.")] = False
     report_to: Annotated[
         tuple[str, ...], advanced("A tracker that accelerate supports, such as tensorboard or wandb; repeatable.")
     ] = ()

@@ -34,10 +34,9 @@ Base = Annotated[
 _NO_DEV = ("pool", "keep", "patience")
 _CHOSEN = CHOSEN_FOR_TRAINING - {*_NO_DEV}
 _SPREAD = ("cluster", "gpus_each")
-_RUN = ("max_tokens", "compile")
 _OF_LABELS = (
     *(field.parameter for config in (TaskConfig, TrainConfig) for field in option_fields(config).values()),
-    *(*_RUN, *_SPREAD, "folds", "seeds", "seed", "base"),
+    *("max_tokens", *_SPREAD, "folds", "seeds", "seed", "base"),
 )
 """The parameters of cross-validation only."""
 
@@ -54,7 +53,7 @@ def assess(
     task: Annotated[Callable[..., TaskConfig], Pick(task=None, **dict.fromkeys(CHOSEN_FOR_ENTITIES))],
     base: Base = None,
     training: Annotated[TrainConfig, Pick(without=_NO_DEV, **dict.fromkeys(_CHOSEN))],
-    run: Annotated[RunConfig, Pick(*_RUN)],
+    run: Annotated[RunConfig, Pick("max_tokens")],
     config: AssessConfig,
     options: Annotated[SessionOptions, Pick("workspace", *_SPREAD)],
     as_json: o.AsJson = False,

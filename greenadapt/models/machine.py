@@ -102,14 +102,13 @@ class Machine:
         """The fixed cost of a part of a step on this device, in pieces."""
         return _OVERHEAD_CPU if self.device.type == "cpu" else _OVERHEAD_GPU
 
-    def prepare(self, model: Any, *, compiled: bool = False, leaves_weights_out: bool = False) -> Any:
+    def prepare(self, model: Any, *, leaves_weights_out: bool = False) -> Any:
         """``model`` on the device, wrapped for training: gradients are the mean over all processes.
 
         With ``leaves_weights_out`` a step need not use all weights; all processes must use the same ones.
         """
         is_alone = not self.accelerator.use_distributed
-        prepared = model.to(self.device) if is_alone else self._distributed(model, leaves_weights_out)
-        return torch.compile(prepared, dynamic=True) if compiled else prepared
+        return model.to(self.device) if is_alone else self._distributed(model, leaves_weights_out)
 
     def _distributed(self, model: Any, leaves_weights_out: bool) -> Any:
         with _silence():

@@ -168,7 +168,7 @@ class Training:
         self._cut = Cut(run.max_tokens, machine.overhead)
         self._has_segments = takes_segments(model)
         # A step of one of several tasks does not use the weights of the others.
-        self._forward_model = machine.prepare(model, compiled=run.compile, leaves_weights_out=len(feed.datasets) > 1)
+        self._forward_model = machine.prepare(model, leaves_weights_out=len(feed.datasets) > 1)
         self._has_decay = any(weight.requires_grad for weight in model.get_input_embeddings().parameters())
         trainable = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         matrices = {name: weight for name, weight in trainable.items() if weight.ndim > 1}

@@ -12,7 +12,6 @@ from greenadapt.storage.arrays import Array, FloatArray, Int64Array, row_blocks
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
 
-_GROUP = 64  # columns
 _Map = Callable[[Array], Array]
 
 
@@ -75,7 +74,8 @@ def nearest(
             query, slot = np.nonzero((exclude >= begin) & (exclude < begin + len(block)))
             scores[query, exclude[query, slot] - begin] = -np.inf
         # Sort only the k best of a block, which can have thousands of rows.
-        best = _largest(scores, min(k, len(block)))
+        k_best = min(k, len(block))
+        best = np.argpartition(-scores, k_best - 1, axis=1)[:, :k_best]
         best_scores = np.take_along_axis(scores, best, axis=1)
         indices = np.concatenate([indices, np.where(np.isneginf(best_scores), -1, best + begin)], axis=1)
         cosines = np.concatenate([cosines, best_scores], axis=1)
@@ -84,21 +84,6 @@ def nearest(
         cosines = np.take_along_axis(cosines, order, axis=1)
         begin += len(block)
     return indices, cosines
-
-
-def _largest(scores: FloatArray, k: int) -> Int64Array:
-    """The columns of the ``k`` largest values in each row of ``scores`` (n, m), unordered, (n, k)."""
-    n, m = scores.shape
-    n_groups = m // _GROUP
-    if n_groups <= k:
-        return np.argpartition(-scores, k - 1, axis=1)[:, :k]
-    # Maxima are faster than a partition; the k largest are in the k groups with the largest maxima.
-    maxima = np.fmax.reduce(scores[:, : n_groups * _GROUP].reshape(n, n_groups, _GROUP), axis=2)
-    groups = np.argpartition(-maxima, k - 1, axis=1)[:, :k, None]
-    ungrouped = np.broadcast_to(np.arange(n_groups * _GROUP, m), (n, m % _GROUP))
-    columns = np.concatenate([(groups * _GROUP + np.arange(_GROUP)).reshape(n, -1), ungrouped], axis=1)
-    best = np.argpartition(-np.take_along_axis(scores, columns, axis=1), k - 1, axis=1)[:, :k]
-    return np.take_along_axis(columns, best, axis=1)
 
 
 def pieces_of(vocabulary: BaseVocabulary, rows: Array) -> Space:

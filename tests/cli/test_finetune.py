@@ -237,7 +237,7 @@ def test_every_setting_of_a_task(requested: Requested, settings: dict[str, Any],
 
 
 def test_every_setting_of_a_run(requested: Requested, files: tuple[object, ...]) -> None:
-    settings = {"max_tokens": 99, "compile": True, "report_to": ["tensorboard", "wandb"]}
+    settings = {"max_tokens": 99, "report_to": ["tensorboard", "wandb"]}
     memory = {"memory": "other", "memory_attention": "cross"}
     request = requested(*files, *as_options(settings | memory))
     changed = {"report_to": ("tensorboard", "wandb")}
