@@ -541,18 +541,9 @@ def test_tasks_that_are_refused(several: Path, make: Callable[..., Path], tmp_pa
     assert results(several, several, source=source, tasks=("mood",)) == results(several, source=source, tasks=("mood",))
 
 
-@pytest.mark.slow
-def test_the_command_with_several_tasks(several: Path, tmp_path: Path) -> None:
-    source = text_file(tmp_path / "text.txt", [*SENTENCES, "é"])
+def test_options_for_one_task_alone(several: Path, tmp_path: Path) -> None:
+    source = text_file(tmp_path / "text.txt", SENTENCES)
     options_before = ("-m", several, "-i", source, "--task")
-    rows = json_lines(run(*options_before, "mood, diseases"))
-    alone = {name: json_lines(run(*options_before, name)) for name in ("diseases", "mood")}
-    assert all(row.keys() == {"line", "text", "entities"} for row in alone["diseases"])
-    for number, row in enumerate(rows):
-        assert list(row["tasks"]) == ["mood", "diseases"]
-        for name, rows_of_task in alone.items():
-            assert_alike({"line": number + 1, **row["tasks"][name]}, rows_of_task[number])
-    assert run(*options_before, "diseases", "--bio").stdout.count("\n\n") == 5
     for options, error in (
         (("mood,diseases", "--bio"), "--bio is for one task, --task has 2: leave out --bio, or name one task"),
         (("mood,",), "--task has an empty name"),

@@ -25,7 +25,7 @@ from greenadapt.training.finetune import FinetuneRun, FinetuneSetup, SharedTasks
 from greenadapt.training.loop import learning_rate
 from tests.support.processes import digests
 from tests.support.small_multitask import CONFIGS, PALS, task_file
-from tests.support.small_tasks import NEW, Json, Notes, Signalling, TinyModel, adapted, lines, read_json
+from tests.support.small_tasks import Json, Notes, Signalling, TinyModel, adapted, lines, read_json
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 METRICS = {"ner": "f1", "ill.1": "by_class.ill.f1", "number": "pearson", "qa": "f1"}
@@ -308,26 +308,3 @@ def test_a_general_models_memory_serves_all_tasks(model: Path, tmp_path: Path) -
     before = state_of(again.model.encoder)
     again.train()
     assert changed(before, state_of(again.model.encoder)) == []
-
-
-@pytest.mark.slow
-def test_averaged_tokenizations_decide(model: Path, tmp_path: Path) -> None:
-    """Words of the added vocabulary are read in two ways, and the mean of the outputs is what is scored."""
-    setup = make_setup(model, ("ill.1",), max_steps=3)
-    run = FinetuneRun(setup, 0, tmp_path / "seed")
-    run.train()
-    data = run.setup.tasks[0]
-    examples = data.test["test"]
-    evaluation = run._evaluate(data, "test", "test", keep_logits=True)
-    views = list(data.task.inference(examples, data.encoder))
-    assert any(word in example.text for example in examples for word in NEW)
-    run.model.eval()
-    for i, (example, view) in enumerate(zip(examples, views, strict=True)):
-        logits = []
-        for name, feature in (("base", view.base[0]), ("expanded", view.expanded[0])):
-            ids = torch.from_numpy(run.rows.compact(feature.ids))[None]
-            with torch.no_grad():
-                logits.append(run.model(ids, task="ill.1")["logits"][0].numpy())
-            np.testing.assert_allclose(evaluation.logits[name][i][0], logits[-1], atol=1e-5)
-        mean = (logits[0] + logits[1]) / 2
-        assert data.task.decode(example, mean[None])["label"] == evaluation.predictions[i]["label"]

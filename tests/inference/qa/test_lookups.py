@@ -1,7 +1,6 @@
 """Questions looked up in contexts one by one: what is kept, in what portions, and how it is put together again."""
 
 import time
-import tracemalloc
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -260,26 +259,6 @@ def test_a_long_sentence_is_cut_between_words_on_both_sides() -> None:
     assert around(text, "word999", max_chars=31) == "word996 word997 word998 word999"
     assert around(text, "word50 word51 word52", max_chars=10) == "word50 word51 word52"
     assert all(sentence_around("x" * 30, i, i, max_chars=20) == (i, i) for i in (0, 15, 30))
-
-
-def test_a_context_of_three_megabytes_is_neither_copied_nor_searched() -> None:
-    short = "It came. " + "The virus was isolated in 2012 in Jeddah. " * 100
-    long = short + "The virus was isolated in 2012 in Jeddah. " * 75_000
-    middle = len(long) // 2
-    assert len(long) > 3_000_000
-
-    def seconds(context: str, start: int) -> float:
-        begin = time.perf_counter()
-        for _ in range(200):
-            sentence_around(context, start, start + 10)
-        return time.perf_counter() - begin
-
-    assert min(seconds(long, middle) for _ in range(5)) < 5 * min(seconds(short, 2000) for _ in range(5))
-    tracemalloc.start()
-    sentence_around(long, middle, middle + 10)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 50_000
 
 
 @pytest.mark.parametrize("gap", ["\n", " ", "\r\n", ". ", "...", ".)", "。"])
