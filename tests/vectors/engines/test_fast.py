@@ -36,10 +36,6 @@ def start(n_words: int, config: W2VConfig = CONFIG) -> Weights:
     return w2v.initial_weights(n_words, config)
 
 
-def drift(vectors: WordVectors, config: W2VConfig) -> float:
-    return float(np.abs(vectors.matrix - start(len(vectors.words), config).input).max())
-
-
 # -- schedule and threads ---------------------------------------------------------------------------------------------
 
 
