@@ -5,7 +5,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,7 +17,7 @@ from greenadapt.errors import InputError
 from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.weights import takes_segments, write_tensors
 from greenadapt.progress import Progress, stoppable
-from greenadapt.storage.files import Json, beside, read_own, replace_folder, write_json
+from greenadapt.storage.files import Json, beside, hash_file, hash_json, read_own, replace_folder, write_json
 from greenadapt.training.batches import Batch, Cut, loss_sum
 from greenadapt.training.feed import Draw, Feed, Purpose, random_bits
 
@@ -39,8 +39,13 @@ def save_state(folder: Path, tensors: Mapping[str, torch.Tensor], position: "Pos
     work.mkdir(parents=True)
     write_tensors(tensors, work / TENSORS)
     write_json(work / RECORD, record)
-    write_json(work / POSITION, asdict(position))
+    write_json(work / POSITION, asdict(replace(position, seal=_seal(work, position))))
     replace_folder(work, folder)
+
+
+def _seal(folder: Path, position: "Position") -> str:
+    """A hash of the whole state, which a damaged one does not have."""
+    return hash_json([position.number, position.shrink, hash_file(folder / TENSORS), hash_file(folder / RECORD)])
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,8 @@ class Position:
     number: int
     """Finished steps."""
     shrink: float
+    seal: str = ""
+    """See ``_seal``."""
 
 
 def load_state(folder: Path) -> tuple[dict[str, torch.Tensor], Position] | None:
@@ -62,6 +69,8 @@ def load_state(folder: Path) -> tuple[dict[str, torch.Tensor], Position] | None:
         return None
     position = read_own(folder / POSITION, Position, "training state", STATE_HINT)
     try:
+        if position.seal != _seal(folder, position):
+            raise InputError(f"{folder} is damaged: it is not as it was saved", STATE_HINT)
         return load_file(folder / TENSORS), position
     except (OSError, SafetensorError) as error:
         raise InputError(f"{folder / TENSORS} cannot be read ({error})", STATE_HINT) from None

@@ -260,7 +260,7 @@ def test_a_state_comes_back(tmp_path: Path) -> None:
         state = load_state(folder)
         assert state is not None
         loaded, position = state
-        assert position == Position(number, 0.1)
+        assert (position.number, position.shrink) == (number, 0.1)
         assert read_json(folder / "record.json") == {"best": None}
         assert loaded.keys() == tensors.keys()
         assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
@@ -276,13 +276,21 @@ def test_a_state_that_was_moved_away_is_found(tmp_path: Path) -> None:
     assert state[1].number == 4
 
 
-def test_a_broken_state_is_named(tmp_path: Path) -> None:
+def test_a_damaged_state_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "state"
-    save_state(folder, {"w": torch.ones(100)}, Position(4, 1.0), {})
-    content = (folder / TENSORS).read_bytes()
-    (folder / TENSORS).write_bytes(content[:-9])
-    with pytest.raises(InputError, match="cannot be read"):
-        load_state(folder)
+    save_state(folder, {"w": torch.ones(100)}, Position(4, 1.0), {"best": None})
+    for name, change in (
+        (TENSORS, lambda content: content[:-9]),
+        (TENSORS, lambda content: content[:-1] + b"\1"),
+        ("record.json", lambda content: content.replace(b"null", b"3")),
+        ("state.json", lambda content: content.replace(b'"number": 4', b'"number": 5')),
+    ):
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(change(content))
+        with pytest.raises(InputError, match="is damaged: it is not as it was saved: remove this folder"):
+            load_state(folder)
+        (folder / name).write_bytes(content)
+    assert load_state(folder) is not None
 
 
 @pytest.mark.slow
