@@ -9,12 +9,11 @@ import sys
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 from urllib.parse import urlsplit
 
-from greenadapt.corpus.text import unpacked
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import check_path
 from greenadapt.progress import Progress
@@ -49,29 +48,15 @@ def input_errors(name: str) -> Iterator[None]:
 
 @contextmanager
 def open_binary(path: str) -> Iterator[IO[bytes]]:
-    """Open a file on disk, http(s) or s3, decompressed by suffix (gz, bz2, xz, zst); see ``unpacked``.
+    """Open a file on disk, http(s) or s3, decompressed by suffix (gz, bz2, xz, zst).
 
-    Raises ``InputError`` for a zip archive, and after the block if the file changed meanwhile.
+    Raises ``InputError`` for a zip archive.
     """
     _log.debug("reads %s", short(path) if "://" in path else path)  # an address may contain a password
-    with input_errors(path), _opened(path) as stream:
+    name = urlsplit(path).path if "://" in path else path
+    with input_errors(path), _opened(path) as file, _unpacked(file, name) as stream:
         refuse_zip(path)
-        before = _state(path)
         yield stream
-    if before is not None and (after := _state(path)) is not None and before.st_ino == after.st_ino:
-        sizes = [before.st_size, after.st_size]
-        if (sizes[0], before.st_mtime_ns) != (sizes[1], after.st_mtime_ns):
-            raise InputError(
-                f"{path} changed while it was read: it had {sizes[0]:,} bytes and has {sizes[1]:,}",
-                "run it again when the file is finished",
-            )
-
-
-def _state(path: str) -> os.stat_result | None:
-    """The state of a file on disk; ``None`` for anything else."""
-    with suppress(OSError, ValueError):
-        return Path(path).stat() if Path(path).is_file() else None
-    return None
 
 
 def refuse_zip(path: str) -> None:
@@ -86,12 +71,20 @@ def refuse_zip(path: str) -> None:
 def _opened(path: str) -> IO[bytes]:
     if "://" not in path:
         check_path(path, "a file's name")
-        file = open(path, "rb")  # noqa: SIM115
-        return unpacked(file, path) if is_compressed(path) else file
+        return open(path, "rb")
     import smart_open  # takes 0.2 seconds
 
     opened: IO[bytes] = smart_open.open(path, "rb", compression="disable")
-    return unpacked(opened, urlsplit(path).path)
+    return opened
+
+
+def _unpacked(packed: IO[bytes], name: str) -> IO[bytes]:
+    """Decompress a file or member by the suffix of its ``name``; returns ``packed`` itself for other suffixes."""
+    if not is_compressed(name):
+        return packed
+    from smart_open.compression import compression_wrapper
+
+    return compression_wrapper(packed, "rb", ".gz" if name.lower().endswith(".tgz") else Path(name.lower()).suffix)
 
 
 def is_read_once(source: str) -> bool:
@@ -132,8 +125,8 @@ def open_input(source: str) -> Iterator[tuple[IO[bytes], str]]:
 
 @contextmanager
 def open_member(stream: IO[bytes], name: str) -> Iterator[IO[bytes]]:
-    """Open an archive's member, decompressed by the suffix of its name; see ``unpacked``."""
-    with input_errors(name), unpacked(stream, name) as content:
+    """Open an archive's member, decompressed by the suffix of its name."""
+    with input_errors(name), _unpacked(stream, name) as content:
         yield content
 
 

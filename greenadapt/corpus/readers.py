@@ -197,7 +197,6 @@ class CorpusReader:
         """Paths of the sources on this machine."""
         self._decoder = decoder
         self._workers = workers
-        self._fingerprint: dict[str, str] = {}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -270,20 +269,12 @@ class CorpusReader:
     def fingerprint(self) -> dict[str, str]:
         """SHA-256 of each source by its URL or path, one for a folder; for pydocs of each package's sources."""
         if self.recipe.format == "pydocs":
-            self._fingerprint = pydocs.fingerprint_pydocs(self.recipe.packages)
-            return self._fingerprint
-        hashes = self._fingerprint = {}
+            return pydocs.fingerprint_pydocs(self.recipe.packages)
+        hashes = {}
         for source, path in zip(self.recipe.sources, self.paths, strict=True):
             hashes[source.url] = path_sha256(Path(path))
             check_local(source, hashes[source.url])
         return hashes
-
-    def require_unchanged(self) -> None:
-        """Raise ``InputError`` if the ``fingerprint`` is not that of before reading."""
-        before = self._fingerprint
-        for source, sha256 in self.fingerprint().items():
-            if before[source] != sha256:
-                raise InputError(f"{source} changed while it was read", "run the command again when it is finished")
 
     def check(self) -> None:
         """Raise ``InputError`` if a local source's checksum or size does not match the recipe."""

@@ -27,8 +27,6 @@ _LINE_END, _PARAGRAPH_END = re.compile(rb"\n"), re.compile(rb"\n[^\S\n]*\n")
 MAX_DOCUMENT_BYTES = 128 << 20
 """Longest document, in the file's encoding. Anything longer is not text, and would need unbounded memory."""
 MAX_WORD_CHARS = 1_000_000
-MAX_COMPRESSION = 200
-"""How many times its size a compressed file beyond ``ALWAYS_UNPACKED`` may unpack to."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -303,69 +301,6 @@ def _refuse_binary(line: bytes, name: str, *, is_first: bool) -> None:
         raise InputError(f"{name} is UTF-16, not UTF-8", "convert it, such as with iconv -f UTF-16 -t UTF-8")
     if b"\0" in line:
         raise InputError(f"{name} is not text: it has NUL bytes", "give a UTF-8 text file")
-
-
-ALWAYS_UNPACKED = 64 << 20
-"""Bytes to which any compressed file may unpack; small files that repeat a line have a high ratio."""
-
-
-def unpacked(packed: IO[bytes], name: str) -> IO[bytes]:
-    """Decompress a file or member by the suffix of its ``name``; returns ``packed`` itself for other suffixes.
-
-    Reading raises ``InputError`` beyond the limits. Closing the stream closes ``packed``.
-    """
-    from smart_open.compression import compression_wrapper
-
-    counted = _Counted(packed)
-    suffix = ".gz" if name.lower().endswith(".tgz") else "infer_from_extension"
-    stream: Any = compression_wrapper(counted, "rb", suffix, filename=name)  # type: ignore[arg-type]
-    if stream is counted:
-        return packed
-    return io.BufferedReader(_Unpacked(stream, counted, name), 1 << 16)
-
-
-class _Counted:
-    """A stream that counts the bytes read."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self.n = 0
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._stream.read(size)
-        self.n += len(data)
-        return data
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-class _Unpacked(io.RawIOBase):
-    """A decompressed stream that raises ``InputError`` beyond the limit."""
-
-    def __init__(self, stream: IO[bytes], packed: _Counted, name: str) -> None:
-        self._stream, self._packed, self._name = stream, packed, name
-        self._n = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        read: int = self._stream.readinto(buffer)  # type: ignore[attr-defined]
-        self._n += read
-        if self._n > max(ALWAYS_UNPACKED, MAX_COMPRESSION * self._packed.n):
-            raise InputError(
-                f"{self._name}: {byte_size(self._packed.n)} unpack to over {byte_size(self._n)}, more than "
-                f"{MAX_COMPRESSION:,} times as much",
-                "unpack it yourself if you trust it",
-            )
-        return read
-
-    def close(self) -> None:
-        if not self.closed:
-            self._stream.close()
-            self._packed.close()
-        super().close()
 
 
 def tar_members(stream: IO[bytes], name: str) -> Iterator[tuple[str, IO[bytes]]]:

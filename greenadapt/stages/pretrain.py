@@ -1,6 +1,5 @@
 """The pretrain stage: continued pre-training of a model on text with masked language modelling."""
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -290,12 +289,6 @@ def _packed(
             pack(_documents(start.texts, "text", progress), encoder, domain, config.heldout)
         if general is not None and PackedText.open(folders[-1]) is None:
             pack(_documents([general], "general text", progress), encoder, folders[-1:])
-        try:
-            for reading in [*start.texts, *([] if general is None else [general])]:
-                reading.require_unchanged()
-        except InputError:
-            shutil.rmtree(base)  # or the next run would resume with it
-            raise
     machine.wait()
     packed: dict[str, Any] = {folder.name: PackedText.open(folder) for folder in folders}
     for name, text in packed.items():

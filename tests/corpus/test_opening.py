@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,19 +45,6 @@ def test_input_is_a_file_or_standard_input(tmp_path: Path, monkeypatch: pytest.M
     assert not piped.closed
     with pytest.raises(MissingError, match="b does not exist"), open_input(str(tmp_path / "b")):
         pass
-
-
-@pytest.mark.parametrize("change", ["cut", "grown", "written again"])
-def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, change: str) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("heart rate\n" * 100_000)
-    os.utime(path, (0, 0))
-    documents = read_texts(str(path), Silent())
-    next(documents)
-    sizes = {"cut": 1000, "grown": 1_200_000, "written again": 1_100_000}
-    os.truncate(path, sizes[change])
-    with pytest.raises(InputError, match=rf"a\.txt changed .* it had 1,100,000 bytes and has {sizes[change]:,}: run"):
-        list(documents)
 
 
 def test_a_file_that_is_replaced_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> None:
