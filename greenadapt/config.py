@@ -351,7 +351,7 @@ class TableFormat(Checked):
     """Skip and count rows with a different number of columns instead of refusing the file."""
 
 
-_FIELDS_OF_A_TASK: dict[TaskName, tuple[str, ...]] = {
+FIELDS_OF_A_TASK: dict[TaskName, tuple[str, ...]] = {
     "classification": (
         *("text_fields", "label_field", "label_kind", "label_range", "table"),
         *("head_layers", "head_dropout"),
@@ -462,7 +462,7 @@ class TaskConfig(Checked):
             check(low < high, f"label-range is {low} to {high}: need low < high")
             check(self.label_kind != "classes", "label-range is for numbers, but labels are classes")
         options = option_fields(TaskConfig)
-        for task, names in _FIELDS_OF_A_TASK.items():
+        for task, names in FIELDS_OF_A_TASK.items():
             for name in names if task != self.task else ():
                 option = options[name].option_name if name in options else name
                 is_set = getattr(self, name) != getattr(TaskConfig, name)

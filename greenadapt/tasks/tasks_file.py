@@ -1,20 +1,22 @@
 """TOML files that describe several tasks: their settings, data and metrics."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
 from greenadapt.checkpoints.layout import TASK_NAME, TASK_NAME_RULE
-from greenadapt.config import CHOSEN_FOR_ENTITIES, Decoding, LabelKind, TableFormat, TaskConfig, TaskName
+from greenadapt.config import CHOSEN_FOR_ENTITIES, FIELDS_OF_A_TASK, TableFormat, TaskConfig, TaskName
 from greenadapt.corpus.opening import input_errors, is_hub_id
 from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.fields import option_fields
 from greenadapt.storage.files import Json, own_folder, read_toml
 from greenadapt.tasks.base import Fold
 from greenadapt.tasks.metrics import check_metric
-from greenadapt.tasks.records import as_number
 
 _DATA = ("train", "dev", "test")
+_PREFIX = re.compile(r"^(--|\w+\.)")
 
 
 @dataclass(frozen=True)
@@ -75,74 +77,19 @@ def read_tasks_file(path: str | Path, *, is_paper: bool = False) -> tuple[TaskEn
     return entries
 
 
-@dataclass(frozen=True)
-class _Option:
-    """A key for a field of ``TaskConfig`` or ``TableFormat``."""
-
-    expected: str
-    """The allowed values, in words."""
-    fits: Callable[[Any], bool]
-    kinds: tuple[TaskName, ...] = get_args(TaskName)
-    """The kinds of tasks that have it."""
-    field: str = ""
-    """The field, if its name is not that of the key."""
+_OF_TABLES = tuple(field.name for field in fields(TableFormat))
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
+def _keys(kind: TaskName) -> dict[str, str]:
+    """Key → field of ``TaskConfig``, or for classification of ``TableFormat``, of tasks of this kind."""
+    names = [*FIELDS_OF_A_TASK[kind], "max_length"]
+    names += _OF_TABLES if "table" in names else ()
+    options = {name: field.option_name.removeprefix("--") for name, field in option_fields(TaskConfig).items()}
+    return {options.get(name) or name.replace("_", "-"): name for name in names if name != "table"}
 
 
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_is_text, value))
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_range(value: Any) -> bool:
-    numbers = value if isinstance(value, list) else []
-    return len(numbers) == 2 and all(
-        (isinstance(number, float) or _is_whole(number)) and as_number(number) is not None for number in numbers
-    )
-
-
-def _one_of(values: tuple[str, ...], kind: TaskName, field: str = "") -> _Option:
-    return _Option(f"one of {', '.join(values)}", lambda value: value in values, (kind,), field)
-
-
-_CLASSIFICATION: tuple[TaskName, ...] = ("classification",)
-_WHOLE_NUMBER, _TRUE_OR_FALSE = "a whole number", "true or false"
-_OPTIONS = {
-    "text-field": _Option(
-        "a string or a list of two",
-        lambda value: _is_text(value) or (_are_texts(value) and len(value) == 2),
-        _CLASSIFICATION,
-        "text_fields",
-    ),
-    "label-field": _Option("a string", _is_text, _CLASSIFICATION),
-    "labels": _one_of(get_args(LabelKind), "classification", "label_kind"),
-    "label-range": _Option("two numbers such as [0, 5]", _is_range, _CLASSIFICATION),
-    "columns": _Option("a list of strings", _are_texts, ("classification", "ner")),
-    "quotes": _Option(_TRUE_OR_FALSE, _is_flag, _CLASSIFICATION),
-    "skip-broken": _Option(_TRUE_OR_FALSE, _is_flag, _CLASSIFICATION),
-    "head-layers": _Option(_WHOLE_NUMBER, _is_whole, _CLASSIFICATION),
-    "head-dropout": _Option("a number", lambda value: isinstance(value, float) or _is_whole(value), _CLASSIFICATION),
-    "chunk": _Option(_WHOLE_NUMBER, _is_whole, ("ner",)),
-    "gold-chunks": _Option(_TRUE_OR_FALSE, _is_flag, ("ner",)),
-    "x-class": _Option(_TRUE_OR_FALSE, _is_flag, ("ner",)),
-    "decoding": _one_of(get_args(Decoding), "ner"),
-    "negatives": _Option(_WHOLE_NUMBER, _is_whole, ("qa",)),
-    "stride": _Option(_WHOLE_NUMBER, _is_whole, ("qa",)),
-    "max-question": _Option(_WHOLE_NUMBER, _is_whole, ("qa",)),
-    "max-answer-pieces": _Option(_WHOLE_NUMBER, _is_whole, ("qa",)),
-    "max-length": _Option(_WHOLE_NUMBER, _is_whole),
-}
-_OF_TABLES = ("columns", "quotes", "skip-broken")
+_KEYS = {kind: _keys(kind) for kind in FIELDS_OF_A_TASK}
+_OPTIONS = tuple(dict.fromkeys(key for keys in _KEYS.values() for key in keys))
 
 
 def _entry(table: Json, number: int, defaults: Json, path: Path, is_paper: bool) -> TaskEntry:
@@ -167,28 +114,24 @@ def _entry(table: Json, number: int, defaults: Json, path: Path, is_paper: bool)
     return entry if is_paper else entry.with_chosen(CHOSEN_FOR_ENTITIES.keys() - {*defaults, *table})
 
 
-def _config(kind: Any, table: Json, defaults: Json, where: str) -> TaskConfig:
-    task_options = {key: value for key, value in table.items() if key in _OPTIONS}
-    for key in task_options:
-        if kind not in (kinds := _OPTIONS[key].kinds):
+def _config(kind: TaskName, table: Json, defaults: Json, where: str) -> TaskConfig:
+    keys = _KEYS[kind]
+    for key in table:
+        if key in _OPTIONS and key not in keys:
+            kinds = [name for name, of_kind in _KEYS.items() if key in of_kind]
             raise InputError(f"{where}: {key} is for {' and '.join(kinds)}, this is {kind}", f"leave {key} out")
-    shared = {key: value for key, value in defaults.items() if key in _OPTIONS and kind in _OPTIONS[key].kinds}
-    options = {**shared, **task_options}
-    fields: Json = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
-    columns = fields.get("columns", ())
-    is_table = kind == "classification"
-    if is_table and (repeated := [name for i, name in enumerate(columns) if name in columns[:i]]):
-        raise InputError(f"{where}: columns has {repeated[0]} twice", "give each column a different name")
-    tables = {key.replace("-", "_"): fields.pop(key) for key in _OF_TABLES if is_table and key in fields}
-    if "text-field" in fields and isinstance(fields["text-field"], str):
-        fields["text-field"] = (fields["text-field"],)
-    if "label-range" in fields:
-        fields["label-range"] = tuple(map(float, fields["label-range"]))
-    settings = {_OPTIONS[key].field or key.replace("-", "_"): value for key, value in fields.items()}
+    settings = {
+        keys[key]: tuple(value) if isinstance(value, list) else value
+        for key, value in {**defaults, **table}.items()
+        if key in keys
+    }
+    if isinstance(text_field := settings.get("text_fields"), str):
+        settings["text_fields"] = (text_field,)
+    form = {name: settings.pop(name) for name in _OF_TABLES if kind == "classification" and name in settings}
     try:
-        return TaskConfig(task=kind, table=TableFormat(**tables) if tables else None, **settings)
-    except UsageError as error:  # its message has the command line's option
-        raise InputError(f"{where}: {error.message.removeprefix('--')}", error.hint) from None
+        return TaskConfig(task=kind, table=TableFormat(**form) if form else None, **settings)
+    except UsageError as error:  # its message has the command line's option or the class
+        raise InputError(f"{where}: {_PREFIX.sub('', error.message)}", error.hint) from None
 
 
 def _sets(value: Any, data: str, path: Path, where: str) -> dict[str, str]:
@@ -200,7 +143,7 @@ def _sets(value: Any, data: str, path: Path, where: str) -> dict[str, str]:
 
 def _source(value: Any, data: str, path: Path, where: str) -> str:
     """The path of a file in the folder of the tasks file; ids of data sets are unchanged."""
-    if not _is_text(value):
+    if not isinstance(value, str) or not value:
         expected = "a string, or a list of strings" if data == "train" else "a string, or a table of them"
         raise InputError(f"{where}: {data} is {value!r}, need {expected}", "give files or data sets of the hub")
     file = path.parent / value
@@ -222,9 +165,6 @@ def _check_options(table: Json, keys: tuple[str, ...], where: str) -> None:
     _check_keys(table, (*keys, *_OPTIONS), where)
     if "kind" in table and table["kind"] not in get_args(TaskName):
         raise InputError(f"{where}: kind is {table['kind']!r}", f"need one of {', '.join(get_args(TaskName))}")
-    for key, value in table.items():
-        if key in _OPTIONS and not _OPTIONS[key].fits(value):
-            raise InputError(f"{where}: {key} is {value!r}", f"need {_OPTIONS[key].expected}")
 
 
 def _check_keys(table: Json, keys: Iterable[str], where: str) -> None:

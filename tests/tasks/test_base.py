@@ -13,7 +13,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import _FIELDS_OF_A_TASK, TaskConfig, TaskName
+from greenadapt.config import FIELDS_OF_A_TASK, TaskConfig, TaskName
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder, Fold, load_task, make_task
@@ -40,10 +40,10 @@ def test_a_task_comes_back_from_its_settings(name: TaskName, kind: type, options
     assert (again.name, again.head) == (name, task.head)
 
 
-@pytest.mark.parametrize("name", _FIELDS_OF_A_TASK)
+@pytest.mark.parametrize("name", FIELDS_OF_A_TASK)
 def test_a_task_has_the_fields_of_its_options(name: TaskName) -> None:
     """``make_task`` passes them on by name."""
-    assert set(_FIELDS_OF_A_TASK[name]) <= {field.name for field in fields(make_task(TaskConfig(task=name)))}
+    assert set(FIELDS_OF_A_TASK[name]) <= {field.name for field in fields(make_task(TaskConfig(task=name)))}
 
 
 def test_settings_with_the_entries_of_a_task_folder() -> None:
