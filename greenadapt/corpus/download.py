@@ -18,7 +18,6 @@ from greenadapt.errors import (
     ResourceError,
     byte_size,
     counted,
-    require,
 )
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.files import naming
@@ -95,8 +94,6 @@ def download_session() -> "requests.Session":
 
 def _announced_size(session: "requests.Session", url: str) -> int:
     """The file's size in bytes as announced by the server; 0 if unknown."""
-    if not url.startswith("http"):
-        return 0
     with _request(session, "HEAD", url) as response:
         if response.status_code == 404:
             raise download_error(url, "404 Not Found")
@@ -177,10 +174,7 @@ def _report_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> No
 
 def _fetch_file(session: "requests.Session", source: Source, target: Path, bar: Bar) -> None:
     part, version = partial_files(target)
-    if source.url.startswith("http"):
-        _download(session, source.url, (part, version), bar)
-    else:
-        _copy(source.url, part, bar)
+    _download(session, source.url, (part, version), bar)
     md5 = _md5_beside(session, source) if source.md5_beside else ""
     try:
         _verify(source, part, md5)
@@ -198,31 +192,6 @@ def partial_files(target: Path) -> tuple[Path, Path]:
     Only bytes of the same version and size are appended.
     """
     return target.with_name(f"{target.name}.part"), target.with_name(f".{target.name}.part.version")
-
-
-def _copy(url: str, part: Path, bar: Bar) -> None:
-    """Copy from another store, such as S3, without resuming."""
-    import smart_open
-
-    refusals: tuple[type[Exception], ...] = (ValueError, ImportError, NotImplementedError)
-    if url.startswith("s3://"):
-        require("s3", "boto3", by=url)
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        refusals = (*refusals, BotoCoreError, ClientError)
-    try:
-        stream = smart_open.open(url, "rb", compression="disable")
-    except OSError as error:
-        raise download_error(url, str(error)) from error
-    except refusals as error:
-        raise download_error(url, str(error)) from error
-    with stream, naming(part), open(part, "wb") as file:
-        try:
-            while block := stream.read(_BLOCK):
-                file.write(block)
-                bar.advance(len(block))
-        except refusals as error:  # a full disk is an OSError, not the server's fault
-            raise download_error(url, str(error)) from error
 
 
 def _size(path: Path) -> int:

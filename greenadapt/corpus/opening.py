@@ -48,7 +48,7 @@ def input_errors(name: str) -> Iterator[None]:
 
 @contextmanager
 def open_binary(path: str) -> Iterator[IO[bytes]]:
-    """Open a file on disk, http(s) or s3, decompressed by suffix (gz, bz2, xz, zst).
+    """Open a file on disk, http(s), decompressed by suffix (gz, bz2, xz, zst).
 
     Raises ``InputError`` for a zip archive.
     """

@@ -5,13 +5,14 @@ Text from standard input or from records of a Python program is saved and named 
 
 import difflib
 import hashlib
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, get_args
+from typing import IO, Any, ClassVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -19,21 +20,18 @@ from greenadapt.config import SampleBy
 from greenadapt.corpus.opening import data_suffix, open_binary, refuse_zip, require_names
 from greenadapt.errors import InputError, MissingError, UsageError, byte_size, counted
 from greenadapt.progress import Bar, Progress
-from greenadapt.storage.files import own_folder, path_name, read_toml, short
+from greenadapt.storage.files import own_folder, parse_own, path_name, read_toml, short
 
 FOLDER = "{folder}"
 """Stands in a ``command`` for the folder that it fetches."""
-_MOST_NUMBERED = 100_000
-"""Limit of numbered sources per entry; the largest published corpora have a few thousand files."""
-_NUMBER = re.compile(r"\{number(?::(0\dd))?\}")
-_KINDS: dict[str, Any] = {
-    "url": str, "sha256": str, "size": int, "md5_beside": bool, "first": int, "last": int, "files": str, "command": str,
-}  # fmt: skip
+_KNOWN_KEYS = {"extra": "forbid"}
 
 
 @dataclass(frozen=True)
 class Source:
     """A file or folder on disk, a file to download, or a page that lists files to download into a folder."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _KNOWN_KEYS
 
     url: str
     sha256: str = ""
@@ -55,6 +53,8 @@ class Source:
 @dataclass(frozen=True)
 class Stated:
     """The size of a corpus according to ``source``; None if unknown."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _KNOWN_KEYS
 
     on: date
     source: str
@@ -92,95 +92,6 @@ def refuse_password(url: str, where: str) -> None:
         )
 
 
-def check_keys(table: Mapping[str, Any], allowed: Iterable[str], required: Iterable[str], where: str) -> None:
-    """Raise ``InputError`` if ``table`` has a key that is not allowed, or lacks a required key."""
-    allowed = sorted(allowed)
-    for key in table:
-        if key not in allowed:
-            raise InputError(f"{where}: unknown key {key}", f"the keys are {', '.join(allowed)}")
-    for key in required:
-        if key not in table:
-            raise InputError(f"{where}: key {key} is missing", f"the keys are {', '.join(allowed)}")
-
-
-def read_stated(table: Any, where: str) -> Stated | None:
-    """Read the table ``stated`` of a recipe; ``InputError`` if it is invalid."""
-    if table is None:
-        return None
-    if not isinstance(table, dict):
-        raise InputError(f"{where}: stated is not a table", "write [stated] with on, source and numbers")
-    check_keys(table, (f.name for f in fields(Stated)), ("on", "source"), f"{where}, stated")
-    kinds = {"on": date, "source": str, "documents": int, "bytes": int, "words": int, "at_most": bool}
-    _check_types(table, kinds, where, "stated")
-    return Stated(**table)
-
-
-def read_sources(tables: Any, where: str, folder: Path) -> tuple[Source, ...]:
-    """Read the sources of a recipe; paths are relative to ``folder``. ``InputError`` if a source is invalid."""
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise InputError(f"{where}: sources is not a list of tables", "write each as [[sources]] with a url")
-    return tuple(source for table in tables for source in _expand(table, where, folder))
-
-
-def _expand(table: Mapping[str, Any], where: str, folder: Path) -> list[Source]:
-    """Read a source, or the numbered sources of a URL with ``{number:04d}`` from ``first`` to ``last``."""
-    check_keys(table, _KINDS, ("url",), where)
-    _check_types(table, _KINDS, where, "a source")
-    options = {key: value for key, value in table.items() if key not in ("url", "first", "last")}
-    url = str(table["url"])
-    if not url:
-        raise InputError(f"{where}: url of a source is empty", "give a file, a folder or a URL")
-    if "sha256" in options and not re.fullmatch(r"[0-9a-fA-F]{64}", options["sha256"]):
-        raise InputError(
-            f"{where}: sha256 of {url} is {options['sha256']!r}, {counted(len(options['sha256']), 'character')}",
-            "it must be 64 hexadecimal digits, as sha256sum prints them",
-        )
-    if "://" not in url:
-        url = str((folder / url).resolve())
-    refuse_password(url, where)
-    if "files" in table:
-        return [_listing(url, table, where)]
-    if "command" in table:
-        check_keys(table, ("url", "command"), (), f"{where}, a source with a command")
-        if FOLDER not in table["command"]:
-            raise InputError(
-                f"{where}: command of {url} names no {FOLDER}", "write it where the command has the folder"
-            )
-    if "first" not in table and "last" not in table:
-        return [Source(url, **options)]
-    if not {"first", "last"} <= set(table) or not _NUMBER.search(url):
-        raise InputError(f"{where}: {url} is not a numbered source", "give first, last and a url with {number:04d}")
-    n = table["last"] + 1 - table["first"]
-    if not 1 <= n <= _MOST_NUMBERED:
-        raise InputError(
-            f"{where}: {url} from first = {table['first']} to last = {table['last']} is {counted(max(n, 0), 'source')}",
-            f"need from 1 to {_MOST_NUMBERED:,}",
-        )
-    return [Source(_numbered(url, number), **options) for number in range(table["first"], table["last"] + 1)]
-
-
-def _numbered(url: str, number: int) -> str:
-    """Insert ``number``; ``str.format`` would evaluate any other braces."""
-    return _NUMBER.sub(lambda match: format(number, match[1] or ""), url)
-
-
-def _listing(url: str, table: Mapping[str, Any], where: str) -> Source:
-    if not url.startswith(("http://", "https://")):
-        raise InputError(f"{where}: {url} with files is not an http(s) address", "leave out files")
-    check_keys(table, ("url", "files", "md5_beside"), (), f"{where}, a source with files")
-    try:
-        re.compile(table["files"])
-    except re.error as error:
-        raise InputError(f"{where}: files of {url} is no regular expression ({error})", "correct it") from None
-    return Source(**{**table, "url": url.rstrip("/") + "/"})
-
-
-def _check_types(table: Mapping[str, Any], kinds: Mapping[str, Any], where: str, owner: str) -> None:
-    for key, value in table.items():
-        if type(value) is not kinds[key]:
-            raise InputError(f"{where}: {key} of {owner} is {value!r}", f"it must be of type {kinds[key].__name__}")
-
-
 FORMATS = ("text", "jsonl", "json", "csv", "tsv", "cord19", "xml", "pmc", "pydocs", "auto")
 """``json`` is an array, lines or a CORD-19 parse, ``xml`` PubMed or JATS, detected by content; ``auto`` uses the suffix
 of each file.
@@ -196,6 +107,8 @@ _WITH_FIELDS = ("jsonl", "json", "csv", "tsv", "auto")
 @dataclass(frozen=True)
 class Recipe:
     """A corpus: its name in a workspace, its format and its sources."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _KNOWN_KEYS
 
     name: str
     title: str
@@ -235,7 +148,7 @@ def find_recipe(name_or_path: str, overrides: Mapping[str, Any] | None = None) -
     recipe or file, and ``InputError`` if the recipe is invalid or the suffix does not tell the format.
     """
     recipe = _find(name_or_path, dict(overrides or {}))
-    values = {key: _as_tuple(value) for key, value in (overrides or {}).items()}
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in (overrides or {}).items()}
     recipe = replace(recipe, public_argument=short(name_or_path), argument=name_or_path, **values)
     _check(recipe, name_or_path)
     return recipe
@@ -248,7 +161,7 @@ def _find(name_or_path: str, overrides: dict[str, Any]) -> Recipe:
     path = Path(name_or_path)
     if path.suffix == ".toml" and path.is_file():
         return replace(read_recipe(path), name=path_name(str(path.resolve())))
-    is_url = re.match(r"(https?|s3)://", name_or_path)
+    is_url = re.match(r"https?://", name_or_path)
     if not is_url:
         require_names(name_or_path)
     if not is_url and not path.exists():
@@ -284,7 +197,7 @@ def corpus_name(name_or_path: str) -> str:
     path = Path(name_or_path)
     if name_or_path in {recipe.name for recipe in list_recipes()}:
         return name_or_path
-    if re.match(r"(https?|s3)://", name_or_path):
+    if re.match(r"https?://", name_or_path):
         return path_name(name_or_path)
     return path_name(str(path.resolve())) if path.exists() else name_or_path
 
@@ -308,40 +221,32 @@ def read_recipe(path: Path) -> Recipe:
 
     Raises InputError naming the file and the key that is unknown, missing or of the wrong type.
     """
-    content = read_toml(path, f"see {own_folder('corpora') / 'README.md'} for the format")
-    where = str(path)
-    check_keys(
-        content,
-        {f.name for f in fields(Recipe)} - {"name", "public_argument", "argument"},
-        ("title", "licence", "format"),
-        where,
-    )
-    sources = read_sources(content.pop("sources", []), where, path.parent)
-    stated = read_stated(content.pop("stated", None), where)
-    values = {key: _as_tuple(value) for key, value in content.items()}
-    recipe = Recipe(name=path.stem, sources=sources, stated=stated, **values)
-    _check(recipe, where)
+    content = read_toml(path, _SEE)
+    content["name"] = path.stem
+    recipe = parse_own(json.dumps(content, default=str), Recipe, path, _SEE)
+    recipe = replace(recipe, sources=tuple(_located(source, path) for source in recipe.sources))
+    _check(recipe, str(path))
     return recipe
 
 
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+_SEE = f"see {own_folder('corpora') / 'README.md'} for the format"
+
+
+def _located(source: Source, recipe: Path) -> Source:
+    """``source`` with the whole path of a file; raises ``InputError`` for a wrong address or pattern."""
+    if not source.is_remote:
+        return replace(source, url=str((recipe.parent / source.url).resolve()))
+    refuse_password(source.url, str(recipe))
+    try:
+        re.compile(source.files)
+    except re.error as error:
+        raise InputError(f"{recipe}: files of {source.url} is no regular expression ({error})", "correct it") from None
+    return replace(source, url=source.url.rstrip("/") + "/") if source.files else source
 
 
 def _check(recipe: Recipe, where: str) -> None:
-    for key in ("title", "licence", "format", "about"):
-        if not isinstance(getattr(recipe, key), str):
-            raise InputError(f"{where}: {key} is not a string", f'write {key} = "..."')
-    for key in ("fields", "packages"):
-        value = getattr(recipe, key)
-        if not isinstance(value, tuple) or not all(isinstance(item, str) for item in value):
-            raise InputError(f"{where}: {key} is not a list of strings", f'write {key} = ["..."]')
     if recipe.format not in FORMATS:
         raise InputError(f"{where}: unknown format {recipe.format}", f"the formats are {', '.join(FORMATS)}")
-    if recipe.sample_by not in get_args(SampleBy):
-        raise InputError(
-            f"{where}: sample_by is {recipe.sample_by!r}", f"it must be one of {', '.join(get_args(SampleBy))}"
-        )
     if (recipe.format == "pydocs") == bool(recipe.sources):
         raise InputError(
             f"{where}: format {recipe.format} with {counted(len(recipe.sources), 'source')}",

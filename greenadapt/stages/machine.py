@@ -32,7 +32,6 @@ _EXTRAS = {
     "serve": (("fastapi", "uvicorn"), "serve"),
     "compile": (("onnxruntime", "onnx", "onnxscript"), "compile and its models"),
     "cluster": (("ray",), "--cluster"),
-    "s3": (("boto3",), "s3 addresses"),
 }
 """The packages of each extra, and their purpose."""
 

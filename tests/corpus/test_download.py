@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import shlex
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -238,23 +237,6 @@ def test_a_url_is_read_after_it_was_fetched(server: Server, tmp_path: Path) -> N
     reading = open_corpus(recipe, tmp_path)
     assert [document.lines for document in reading.documents()] == [("one line",)]
     assert list(reading.fingerprint()) == [f"{server.address}/texts.txt"]
-
-
-def test_other_stores_are_copied_as_they_are(tmp_path: Path) -> None:
-    """s3 goes the same way; a file address is what needs no network."""
-    (tmp_path / "store").mkdir()
-    (tmp_path / "store" / "a.txt.gz").write_bytes(DATA)
-    address = (tmp_path / "store" / "a.txt.gz").as_uri()
-    fetch([Source(address, sha256=SHA256)], tmp_path / "here")
-    assert (tmp_path / "here" / "a.txt.gz").read_bytes() == DATA
-    with pytest.raises(InputError, match="cannot be downloaded"):
-        fetch([Source(f"{address}.gone")], tmp_path / "here")
-
-
-def test_s3_without_boto3_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "boto3", None)  # as where it is not installed
-    with pytest.raises(MissingError, match=r's3://bucket/a\.txt needs boto3, .* pip install "greenadapt\[s3\]"'):
-        fetch([Source("s3://bucket/a.txt")], tmp_path)
 
 
 def test_a_half_downloaded_corpus_is_not_fetched(server: Server, tmp_path: Path) -> None:

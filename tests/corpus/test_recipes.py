@@ -58,14 +58,11 @@ def test_unknown_names_get_the_near_ones(tmp_path: Path) -> None:
 
 
 def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
-    numbered = '[[sources]]\nurl = "https://example.org/f{number:03d}.gz"\nfirst = 8\nlast = 10\nsize = 5\n'
-    path = write(tmp_path / "mine.toml", MINIMAL + 'fields = ["a", "b"]\n' + SOURCE + numbered)
+    download = '[[sources]]\nurl = "https://example.org/f.gz"\nsize = 5\n'
+    path = write(tmp_path / "mine.toml", MINIMAL + 'fields = ["a", "b"]\n' + SOURCE + download)
     recipe = find_recipe(str(path))
-    assert [source.url for source in recipe.sources] == [
-        str(tmp_path / "texts" / "a.txt"),
-        *(f"https://example.org/f{number}.gz" for number in ("008", "009", "010")),
-    ]
-    assert recipe.sources[3].size == 5
+    assert [source.url for source in recipe.sources] == [str(tmp_path / "texts" / "a.txt"), "https://example.org/f.gz"]
+    assert recipe.sources[1].size == 5
     assert recipe.fields == ("a", "b")
     assert not recipe.is_local
     assert recipe.name.startswith("mine-")
@@ -75,15 +72,11 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (MINIMAL + 'colour = "red"\n' + SOURCE, r"mine\.toml: unknown key colour: the keys are about, fields"),
-        ('title = "T"\nformat = "text"\n' + SOURCE, r"mine\.toml: key licence is missing"),
-        (MINIMAL + SOURCE + 'sha265 = "x"\n', r"mine\.toml: unknown key sha265"),
-        (MINIMAL + "[[sources]]\nsize = 1\n", r"mine\.toml: key url is missing"),
-        (MINIMAL + SOURCE + "first = 1\nlast = 2\n", "is not a numbered source"),
-        (MINIMAL + '[[sources]]\nurl = "a{number}.txt"\nfirst = 1\n', "is not a numbered source"),
-        (MINIMAL + SOURCE + 'size = "big"\n', "size of a source is 'big': it must be of type int"),
-        (MINIMAL + 'sources = "a.txt"\n', "sources is not a list of tables"),
-        (MINIMAL + 'fields = "a"\n' + SOURCE, "fields is not a list of strings"),
+        (MINIMAL + 'colour = "red"\n' + SOURCE, r'mine\.toml: colour is "red", Unexpected keyword argument: see'),
+        ('title = "T"\nformat = "text"\n' + SOURCE, r"mine\.toml has no licence: see .*README\.md for the format"),
+        (MINIMAL + SOURCE + 'sha265 = "x"\n', r"mine\.toml: sources\.0\.sha265 is"),
+        (MINIMAL + SOURCE + 'size = "big"\n', r'sources\.0\.size is "big", must be a valid integer'),
+        (MINIMAL + 'fields = "a"\n' + SOURCE, 'fields is "a", must be a valid'),
         (MINIMAL.replace("text", "docx") + SOURCE, "unknown format docx"),
         (MINIMAL, "format text with 0 sources"),
         (MINIMAL.replace("text", "pydocs") + SOURCE, "format pydocs with 1 source:"),
@@ -92,21 +85,8 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
             "file name f.gz",
         ),
         ("title = ", "is not TOML"),
-        (
-            MINIMAL + SOURCE + 'sha256 = "12ab"\n',
-            r"sha256 of .*a\.txt is '12ab', 4 characters: it must be 64 hexadecimal",
-        ),
-        (
-            MINIMAL + '[[sources]]\nurl = "a{number}.txt"\nfirst = 1\nlast = 1000000000\n',
-            "from first = 1 to last = 1000000000 is 1,000,000,000 sources: need from 1 to 100,000",
-        ),
-        (MINIMAL + '[[sources]]\nurl = "a{number}.txt"\nfirst = 2\nlast = 1\n', "is 0 sources: need from 1"),
         (MINIMAL + LISTED + 'files = "("\n', r"files of https://a.org/b is no regular expression"),
-        (MINIMAL + LISTED + 'files = "x"\nsize = 5\n', "a source with files: unknown key size"),
-        (MINIMAL + LISTED + 'command = "wget -P pmc"\n', r"command of https://a\.org/b names no \{folder\}"),
-        (MINIMAL + SOURCE + 'files = ".*"\n', "with files is not an http"),
-        (MINIMAL + "[stated]\ndocuments = 5\n" + SOURCE, "stated: key on is missing"),
-        (MINIMAL + '[stated]\non = 2026-01-02\nsource = "S"\nwords = "5"\n' + SOURCE, "words of stated is '5'"),
+        (MINIMAL + "[stated]\ndocuments = 5\n" + SOURCE, r"has no stated\.on"),
     ],
 )
 def test_a_wrong_recipe_is_refused_by_name(tmp_path: Path, content: str, message: str) -> None:
@@ -120,7 +100,7 @@ def test_a_wrong_recipe_is_refused_by_name(tmp_path: Path, content: str, message
         ("a.txt", "text"), ("a.JSONL.GZ", "jsonl"), ("a.ndjson.zst", "jsonl"), ("a.b.csv.xz", "csv"),
         ("a.tsv.bz2", "tsv"), ("a.json", "json"), ("a.xml.gz", "xml"), ("a.nxml", "xml"), ("a.tar.gz", "auto"),
         ("a.tgz", "auto"), ("a.tar", "auto"), ("a.gz", ""), ("a.docx", ""),
-        ("https://example.org/a.jsonl.gz?version=1", "jsonl"), ("s3://bucket/a.txt", "text"),
+        ("https://example.org/a.jsonl.gz?version=1", "jsonl"),
     ],
 )  # fmt: skip
 def test_the_format_is_told_from_the_suffix(name: str, expected: str) -> None:
@@ -197,12 +177,6 @@ def test_json_in_a_text_file_s_clothes_is_noticed(tmp_path: Path, content: str) 
         find_recipe(str(path))
     assert find_recipe(str(path), {"format": "jsonl"}).format == "jsonl"
     assert find_recipe(str(path), {"format": "text"}).format == "text"
-
-
-def test_numbered_addresses_evaluate_nothing_else(tmp_path: Path) -> None:
-    url = "https://a.org/{number.__class__}/{x}/{number:02d}"
-    recipe = read_recipe(write(tmp_path / "a.toml", f'{MINIMAL}[[sources]]\nurl = "{url}"\nfirst = 1\nlast = 2\n'))
-    assert [source.url for source in recipe.sources] == [url.replace("{number:02d}", number) for number in ("01", "02")]
 
 
 @pytest.mark.parametrize("content", ["a = " + "9" * 5000, "a = " + "[" * 5000])

@@ -37,7 +37,7 @@ def test_secrets_are_nowhere(tmp_path: Path, run_alone: Run, monkeypatch: pytest
         run_alone("cost"),
         run_alone("doctor"),
         run_alone("corpus", "prepare", f"https://me:{SECRET}@127.0.0.1:9/a.txt", code=1),
-        run_alone("corpus", "prepare", f"s3://{SECRET}:x@bucket/a.txt", code=1),
+        run_alone("corpus", "prepare", f"https://{SECRET}:x@bucket/a.txt", code=1),
         run_alone("corpus", "prepare", "text.txt", "-m", "owner/none", code=1),
         run_alone("finetune", "--train", "owner/none:train", "--task", "ner", "-m", model, code=1),
         run_alone("push", model, "owner/name", "--dry-run"),

@@ -54,7 +54,7 @@ def test_extras_are_those_of_the_package_with_a_line_each(run_alone: Run, monkey
 
 def test_the_machine_and_the_workspace_are_shown(run_alone: Run, tmp_path: Path) -> None:
     result = checks()
-    assert {"python", "numpy", "GPU", "cores", "workspace", "train", "report", "s3"} <= set(result)
+    assert {"python", "numpy", "GPU", "cores", "workspace", "train", "report"} <= set(result)
     assert {row["state"] for row in result.values()} <= {"ok", "missing"}
     assert all(row["advice"] for row in result.values() if row["state"] != "ok")
     assert str(tmp_path / "ws") in run_alone("doctor").stdout
