@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
 
 from greenadapt.checkpoints.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SEEDS, TASK_FILE, read_described
 from greenadapt.checkpoints.sentence_modules import read_modules
 from greenadapt.config import MINILM, MPNET
 from greenadapt.errors import GreenadaptError, InputError, MissingError, first_line
-from greenadapt.progress import is_program
 from greenadapt.storage.files import (
     AGAIN,
     Json,
@@ -361,11 +359,6 @@ def _require_files(folder: Path) -> None:
 
 
 _log = logging.getLogger(__name__)
-_API = "/api/"
-"""In the path of everything but files, which the library writes to disk as they come."""
-_MOST, _MOST_PACKED = 64 << 20, 256 << 10
-"""Bytes of an answer; of a compressed one, which may be a thousand times as many."""
-
 _UNREACHED = (
     *("ConnectError", "ConnectTimeout", "ReadError", "ReadTimeout", "WriteError", "WriteTimeout", "PoolTimeout"),
     *("CloseError", "ProxyError", "RemoteProtocolError"),
@@ -377,14 +370,12 @@ _UNREACHED = (
 def hub_answers() -> Iterator[None]:
     """Raise ``MissingError`` if the hub's library, which alone is called inside, reaches no model hub.
 
-    Its refusals pass, as the library raises them. It parses whatever an address answers, of any size; in a program,
-    answers that are larger than those of a hub are not read.
+    Its refusals pass, as the library raises them.
     """
     from huggingface_hub import constants, errors
 
     try:
-        with _bounded_answers():
-            yield
+        yield
     except (GreenadaptError, OSError, errors.HFValidationError):
         raise
     except Exception as error:  # KeyError, RecursionError, whatever its parsing ends in
@@ -399,62 +390,3 @@ def hub_answers() -> Iterator[None]:
         raise MissingError(
             f"{constants.ENDPOINT} does not answer as a model hub does", "check HF_ENDPOINT, and the proxy if any"
         ) from None
-
-
-@contextmanager
-def _bounded_answers() -> Iterator[None]:
-    from huggingface_hub import get_session
-
-    client: Any = get_session() if is_program() else None  # the client is of all code in the process
-    if not hasattr(client, "event_hooks"):  # huggingface_hub 0 has requests
-        yield
-        return
-    before = client.event_hooks
-    client.event_hooks = {
-        "request": [*before["request"], _ask_plainly],
-        "response": [*before["response"], _bound],
-    }
-    try:
-        yield
-    finally:
-        client.event_hooks = before
-
-
-class _TooLargeError(Exception):
-    pass
-
-
-def _bounded(stream: Any, max_bytes: int) -> Any:
-    """The stream of an answer, which ends in an error beyond ``max_bytes`` bytes."""
-    base: Any = type(stream)  # of httpx or its successor, whichever the hub's library uses
-
-    class Bounded(base):  # type: ignore[misc]
-        def __init__(self) -> None:
-            pass
-
-        def __iter__(self) -> Iterator[bytes]:
-            n = 0
-            for block in stream:
-                n += len(block)
-                if n > max_bytes:
-                    raise _TooLargeError
-                yield block
-
-        def close(self) -> None:
-            stream.close()
-
-    return Bounded()
-
-
-def _ask_plainly(request: Any) -> None:
-    if _API in request.url.path:
-        request.headers["Accept-Encoding"] = "identity"
-
-
-def _bound(response: Any) -> None:
-    if _API not in response.request.url.path:
-        return
-    packed = response.headers.get("content-encoding", "identity").lower()
-    if packed not in ("identity", "gzip", "deflate"):
-        raise _TooLargeError
-    response.stream = _bounded(response.stream, _MOST if packed == "identity" else _MOST_PACKED)

@@ -250,16 +250,6 @@ class Sequences:
         values = np.fromiter(chain.from_iterable(lists), np.int32, int(lengths.sum()))
         return cls(values, offsets_of(lengths))
 
-    def check(self) -> None:
-        """Raise ``ValueError`` if these are not sequences."""
-        if self.values.ndim != 1 or self.offsets.ndim != 1 or not len(self.offsets):
-            raise ValueError(f"values of {self.values.ndim} axes and offsets of shape {self.offsets.shape}")
-        if not all(np.issubdtype(array.dtype, np.integer) for array in (self.values, self.offsets)):
-            raise ValueError(f"values are {self.values.dtype} and offsets {self.offsets.dtype}, not whole numbers")
-        ends = int(self.offsets[0]), int(self.offsets[-1])
-        if ends != (0, len(self.values)) or (self.offsets[1:] < self.offsets[:-1]).any():
-            raise ValueError(f"offsets do not go from 0 to {len(self.values):,}")
-
     def as_bytes(self) -> list[bytes]:
         """The values of each sequence as bytes, to look it up in a dictionary."""
         data, size = self.values.tobytes(), self.values.itemsize

@@ -323,21 +323,10 @@ def test_the_vocabulary_must_have_the_size_of_the_embedding(tiny_model: TinyMode
         Checkpoint.open(folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "message"),
-    [
-        ("cls.predictions.bias", (299,), r"has 300 rows, cls\.predictions\.bias is 299"),
-        ("cls.predictions.bias", (), r"cls\.predictions\.bias has 0 axes"),
-        ("cls.predictions.bias", (300, 2), r"cls\.predictions\.bias has 2 axes"),
-        ("cls.predictions.decoder.weight", (300,), r"cls\.predictions\.decoder\.weight has 1 axes"),
-    ],
-)
-def test_output_weights_must_have_the_shape_of_the_embedding(
-    tiny_model: TinyModel, name: str, shape: tuple[int, ...], message: str
-) -> None:
+def test_output_weights_must_have_the_rows_of_the_embedding(tiny_model: TinyModel) -> None:
     file = tiny_model("BertForMaskedLM", vocab_size=300) / "model.safetensors"
-    save_file({**load_file(file), name: torch.zeros(shape)}, file)
-    with pytest.raises(InputError, match=message):
+    save_file({**load_file(file), "cls.predictions.bias": torch.zeros(299)}, file)
+    with pytest.raises(InputError, match=r"has 300 rows, cls\.predictions\.bias is 299"):
         Checkpoint.open(file.parent)
 
 
@@ -365,39 +354,6 @@ def test_the_configuration_must_have_the_sizes_of_the_weights(tiny_model: TinyMo
                 Checkpoint.open(folder)
     (folder / "config.json").write_text(json.dumps(config))
     Checkpoint.open(folder)
-
-
-@pytest.mark.parametrize("family", ["Bert", "DistilBert", "ModernBert"])
-def test_the_configuration_must_have_width_and_layers(tiny_model: TinyModel, family: str) -> None:
-    folder = tiny_model(f"{family}Model")
-    names = ("dim", "n_layers") if family == "DistilBert" else ("hidden_size", "num_hidden_layers")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({key: config[key] for key in config if key not in names}))
-    with pytest.raises(InputError, match=rf"config\.json has no {names[0]} and no {names[1]}: write there"):
-        Checkpoint.open(folder)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_layer_must_have_the_weights_of_the_first(tiny_model: TinyModel, family: str) -> None:
-    folder = tiny_model(f"{family}Model")
-    weights = load_file(folder / "model.safetensors")
-    lost = [name for name in weights if re.search(r"layers?\.1\.", name) and name.endswith(".weight")][:2]
-    if family == "Albert":
-        assert not lost  # all layers are one
-        return
-    lost = [name for name in lost if name.replace(".1.", ".0.", 1) in weights]
-    save_file({name: weight for name, weight in weights.items() if name not in lost}, folder / "model.safetensors")
-    with pytest.raises(InputError, match=rf"lacks {len(lost)} of the encoder's weights, such as .*1\..*: fetch"):
-        Checkpoint.open(folder)
-
-
-def test_heads_must_share_the_hidden_size(tiny_model: TinyModel) -> None:
-    for family, setting in (("Bert", "num_attention_heads"), ("DistilBert", "n_heads")):
-        folder = tiny_model(f"{family}Model", name=f"{family}-heads")
-        for heads in (7, 0, "4"):
-            set_config(folder, **{setting: heads})
-            with pytest.raises(InputError, match=rf"there are {heads!r} attention heads, but the hidden size \d+ must"):
-                Checkpoint.open(folder)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])

@@ -1,7 +1,6 @@
 """``greenadapt push`` to a stand-in of the model hub, through the hub's own library."""
 
 import json
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +85,6 @@ def test_refusals_name_what_to_do_and_no_token(
     assert not hub.files
 
 
-PACKER = zlib.compressobj(wbits=31)
-BEGIN, AGAIN = (PACKER.compress(b" " * (1 << 20)) + PACKER.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
-BOMB = BEGIN + AGAIN * 299
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "content", "headers", "says"),
@@ -98,14 +92,10 @@ BOMB = BEGIN + AGAIN * 299
         (200, b"[1,2]", {}, "does not answer as a model hub"),
         (200, b'{"url": 5}', {}, "does not answer as a model hub"),
         (200, b'{"url": "http://x/y/z", "id": [1]}', {}, ""),
-        (200, b"null", {}, "does not answer as a model hub"),
         (200, b"<html>log in</html>", {"Content-Type": "text/html"}, "does not answer as a model hub"),
         (200, b"[" * 100_000, {}, "does not answer as a model hub"),
         (200, b"", {}, "does not answer as a model hub"),
-        (200, b"\xff\xfe", {}, "does not answer as a model hub"),
-        (200, BOMB, {"Content-Encoding": "gzip"}, "does not answer as a model hub"),
         (200, b"{}", {"Content-Encoding": "gzip"}, "HF_ENDPOINT"),
-        (200, b" " * (65 << 20), {}, "does not answer as a model hub"),
         (302, b"", {"Location": "/api/again"}, "HF_ENDPOINT"),
         (302, b"", {"Location": "http://["}, "HF_ENDPOINT"),
         (404, b"<html>nothing</html>", {"Content-Type": "text/html"}, "HF_ENDPOINT"),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import ArrayFile, Sequences, write_arrays
+from greenadapt.storage.arrays import Sequences, write_arrays
 from greenadapt.tokenization.added_words import AddedWords, new_entries
 from greenadapt.tokenization.vocabulary import BaseVocabulary
 from greenadapt.tokenization.words import from_byte_characters, to_byte_characters
@@ -108,27 +108,3 @@ def test_another_file_is_refused(tmp_path: Path):
     write_arrays(tmp_path / "other.safetensors", {"x": np.zeros(3, np.float32)})
     with pytest.raises(InputError, match="is not a table of added words"):
         AddedWords.open(tmp_path / "other.safetensors")
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("piece_offsets", [0, 2, 99]),
-        ("piece_offsets", [0, 3, 2]),
-        ("text_offsets", [0, 50]),
-        ("text_offsets", []),
-        ("unknown", [7]),
-        ("pieces", [[1, 2], [3, 4]]),
-    ],
-)
-def test_parts_that_do_not_match_are_refused(tmp_path: Path, name: str, value: list) -> None:
-    vocabulary = BaseVocabulary(wordpiece_tokenizer())
-    path = tmp_path / "words.safetensors"
-    entries = new_entries(["tachycardia", "isolates"], vocabulary)
-    AddedWords.build(entries, vocabulary, vocabulary.size, "base").write(path)
-    assert AddedWords.open(path).all_surfaces() == ["tachycardia", "isolates"]
-    file = ArrayFile(path)
-    arrays = {key: np.array(file[key]) for key in file.names}
-    write_arrays(path, {**arrays, name: np.array(value, arrays[name].dtype)}, file.metadata)
-    with pytest.raises(InputError, match=r"words\.safetensors is not a table of added words"):
-        AddedWords.open(path)
