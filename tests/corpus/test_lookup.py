@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -85,12 +84,6 @@ def test_every_string_of_json_and_none_of_its_escapes(tmp_path: Path) -> None:
     assert words_in_files([tmp_path / "a.json"], SPLITTER) == words
     for name in ("b.jsonl.gz", "B.JSONL.GZ"):
         assert words_in_files([tmp_path / name], SPLITTER) == words
-
-
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="the parser refuses it")
-def test_json_may_be_deeper_than_functions_may_call_themselves(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('["a b",' * 1100 + '"c"' + "]" * 1100)
-    assert words_in_files([tmp_path / "a.json"], SPLITTER) == {"a", "b", "c"}
 
 
 def test_broken_files_are_named(tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from greenadapt.corpus.readers import open_corpus, parts_of, read_whole
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError
-from greenadapt.inference.search.index import Index
-from tests.conftest import Run, last_line
+from tests.conftest import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXT = "\ufeffThe heart beats.\n\n  A virus spread\nin the city. \r\n \n\nAn aardvark eats."
@@ -87,57 +86,3 @@ def test_a_corpus_is_prepared_by_it(file: Path, run_alone: Run, tiny_model: Call
     row = prepared("--sample-by", "document")["corpus"]
     assert row["counts"]["documents"] == 1
     assert json.loads((Path(row["folder"]) / "manifest.json").read_text())["config"]["sample_by"] == "document"
-
-
-def test_an_index_has_the_same_documents_and_says_so_once(file: Path, run_alone: Run) -> None:
-    (file.parent / "more.txt").write_text("one\ntwo\n")
-    command = ("index", "--documents", "small.txt", "--documents", "more.txt", "-o", "px")
-    result = run_alone(*command)
-    assert "documents 6, paragraphs 6" in result.stdout
-    assert result.stderr.count("--sample-by document") == 1
-    assert "6 lines" in result.stderr
-    assert [hit.document for hit in Index("px").search("virus")] == ["small.txt:3"]
-    assert [hit.text for hit in Index("px").search("city")] == ["in the city."]
-    refused = last_line(run_alone(*command, "--sample-by", "document", code=1))
-    assert "sample_by: line → document" in refused
-    result = run_alone(*command[:-1], "whole", "--sample-by", "document")
-    assert "documents 2, paragraphs 2" in result.stdout
-    assert "--sample-by" not in result.stderr
-    [paragraph] = Index("whole").search("virus")
-    assert (paragraph.document, paragraph.start) == ("small.txt", 0)
-    assert paragraph.text == TEXT.removeprefix("\ufeff")
-    assert "--sample-by" not in run_alone("index", "--documents", "rows.jsonl", "-o", "py", code=1).stderr
-
-
-@pytest.mark.slow
-def test_pretraining_reads_the_same_documents(file: Path, run_alone: Run, tiny_model: Callable[..., Path]) -> None:
-    Path("long.txt").write_text("".join(f"the virus spread in the city {i}\n" for i in range(40)))
-    command = ("pretrain", "-m", tiny_model("BertForMaskedLM"), "--text", "long.txt", "--text", "small.txt")
-    command = (*command, "--max-steps", "1", "--batch-size", "4", "--max-length", "32", "--heldout", "0")
-    for sample_by, n_documents in (("document", 2), ("paragraph", 4), ("line", 44)):
-        row = json.loads(run_alone(*command, "--sample-by", sample_by, "-o", sample_by, "--json").stdout)
-        assert row["counts"]["documents"] == n_documents
-    assert "up to date" in run_alone(*command, "-o", "line").stdout  # the default
-    refused = last_line(run_alone(*command, "-o", "line", "--sample-by", "document", code=1))
-    assert "sample_by: not set → document" in refused
-
-
-@pytest.mark.slow
-def test_questions_are_put_to_the_same_documents(file: Path, run_alone: Run, tiny_model: Callable[..., Path]) -> None:
-    model = tiny_model("BertForQuestionAnswering")
-
-    def ask(*options: str) -> tuple[set[str], str]:
-        result = run_alone("qa", "-m", model, *options, "-q", "what virus", "--top", 20, "--max-length", 32, "--json")
-        [row] = [row for row in map(json.loads, result.stdout.splitlines()) if "answers" in row]
-        return {answer["document"] for answer in row["answers"]}, result.stderr
-
-    documents, messages = ask("--documents", "small.txt")
-    assert documents <= {f"small.txt:{number}" for number in (1, 3, 4, 7)}
-    assert len(documents) > 1
-    assert messages.count("4 lines of plain text, a document each; --sample-by document") == 1
-    documents, messages = ask("--documents", "small.txt", "--sample-by", "document")
-    assert (documents, "--sample-by" in messages) == ({"small.txt"}, False)
-    documents, messages = ask("--context", "small.txt")  # one document by its name
-    assert (documents, "--sample-by" in messages) == ({"small.txt"}, False)
-    refused = run_alone("qa", "-m", model, "--context", "small.txt", "-q", "what", "--sample-by", "line", code=2)
-    assert "holds 4 documents" in last_line(refused)

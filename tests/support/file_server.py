@@ -18,14 +18,12 @@ class Server:
     ranges: bool = True
     content_range: str = ""
     """``Content-Range`` of ranges, with ``{start}``, ``{last}`` and ``{size}``; empty: the right one, "-": none."""
-    heeds_version: bool = True
-    """Whether a range is given only of the version that is asked for."""
     cut_after: int = 0
     """Close the connection after so many bytes of an answer, ``cuts`` times."""
     cuts: int = 0
     unavailable: int = 0
     """Answer 503 so many times first."""
-    version: str = ""
+    version: str = '"1"'
     """``ETag`` of all files."""
     encoding: str = ""
     """``Content-Encoding`` of all answers."""
@@ -50,7 +48,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self, with_body: bool) -> None:
         range_header = self.headers.get("Range", "")
-        if self.state.heeds_version and self.headers.get("If-Range", self.state.version) != self.state.version:
+        if self.headers.get("If-Range", self.state.version) != self.state.version:
             range_header = ""
         self.state.requests.append((self.command, range_header))
         self.state.paths.append(self.path)

@@ -38,7 +38,6 @@ from greenadapt.tasks.conll import (
     usual_split,
 )
 from tests.conftest import Notes
-from tests.support.endless import write_endless
 
 TWO = [
     Sentence(("Ataxia", "telangiectasia", "is", "rare"), ("B-Disease", "I-Disease", "O", "O")),
@@ -303,12 +302,6 @@ def test_lone_surrogates_become_what_can_be_written() -> None:
     assert tokens_of({"tokens": ["a\ud800b", "é"]}, "here") == ("a\ufffdb", "é")
 
 
-@pytest.mark.slow
-def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"a\.tsv\.gz, line 1: a document of over 134\.2 MB"):
-        read_conll(write_endless(tmp_path / "a.tsv.gz"), Decoder(), Silent())
-
-
 TAGS = st.sampled_from(["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("A", "B-2", "I"))])
 LISTS = st.lists(st.lists(st.tuples(TAGS, TAGS), max_size=8), min_size=1, max_size=5)
 
@@ -357,22 +350,9 @@ def test_scores_equal_seqeval(sentences: list[list[tuple[str, str]]]) -> None:
     assert entity_f1(counts.sum(axis=0)) == pytest.approx(f1)
 
 
-def test_a_shorter_prediction_is_no_hit() -> None:
-    """Check 17 of the method's specification."""
-    scores = entity_scores([["B-A", "I-A", "O"]], [["B-A", "O", "O"]])
-    assert (scores["precision"], scores["recall"], scores["f1"]) == (0, 0, 0)
-    assert entity_counts([["B-A", "I-A", "O"]], [["B-A", "O", "O"]]).tolist() == [[0, 1, 1]]
-
-
 def test_f1_of_many_sums_at_once() -> None:
     sums = np.array([[[1.0, 2, 2], [0, 0, 0]], [[3, 3, 3], [0, 4, 1]]])
     assert entity_f1(sums).tolist() == [[0.5, 0], [1, 0]]
-
-
-def test_nothing_to_find() -> None:
-    assert entity_scores([["O"], []], [["O"], []]) == {
-        "precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0, "by_type": {},
-    }  # fmt: skip
 
 
 def test_bare_tags_are_of_one_type() -> None:
@@ -443,10 +423,6 @@ def test_words_that_are_split_already(words: list[str]) -> None:
     assert sentence.text is not None
     assert [sentence.text[begin:end] for begin, end in sentence.spans] == words
     assert all(after[0] == before[1] + 1 for before, after in pairwise(sentence.spans))
-
-
-def test_no_words() -> None:
-    assert split_text("", "punctuation").words == split_text("  \t ", "punctuation").words == ()
 
 
 def test_usual_split() -> None:

@@ -17,7 +17,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
-from greenadapt.tasks.base import Encoder, Feature, Task, load_task, make_task
+from greenadapt.tasks.base import Encoder, Feature, Task, make_task
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tokenization.added_words import AddedWords, new_entries
@@ -133,12 +133,6 @@ def test_labels_and_split_are_those_of_the_training_set() -> None:
     assert NerTask().fit([Sentence(("rash,",), ("B-a",))], Silent()).split == "whitespace"
     with pytest.raises(InputError, match="nothing to learn"):
         NerTask().fit([Sentence(("a",), ("O",)), Sentence((), ())], Silent())
-
-
-def test_settings_make_the_task_again() -> None:
-    task = NerTask(LABELS, chunk=None, gold_chunks=True, x_class=True, split="punctuation")
-    assert load_task({**task.settings(), "pool": "mean"}) == task
-    assert task.settings()["task"] == task.name == "ner"
 
 
 def test_types_unseen_in_training_are_named_and_missed(tmp_path: Path) -> None:

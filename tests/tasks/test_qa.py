@@ -368,12 +368,6 @@ def test_fit_finds_out_whether_there_are_questions_without_answer() -> None:
             TASK.fit(examples, Silent())
 
 
-def test_settings_make_the_same_task_again() -> None:
-    task = QuestionTask(5, has_null=True, word_unit="whitespace", max_answer_chars=30)
-    assert load_task(task.settings()) == task
-    assert make_task(TaskConfig(task="qa", negatives=3)) == QuestionTask(3)
-
-
 def test_a_line_of_text_is_no_question() -> None:
     with pytest.raises(InputError, match=r"stdin:3 is text.*need"):
         TASK.example("What is it?", "stdin:3")

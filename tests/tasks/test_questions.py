@@ -4,7 +4,7 @@ import csv
 import gzip
 import json
 import os
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -18,7 +18,6 @@ from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
 from greenadapt.tasks.questions import GoldAnswer, Question, locate, read_questions, refuse_squad, unlabelled_question
 from tests.conftest import Notes
-from tests.support.endless import write_endless
 
 CONTEXT = "The virus was isolated in 2012, in 2013 and in 2012."
 
@@ -198,30 +197,6 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.slow
-@given(JSON, st.sampled_from([True, None, False]))
-def test_whatever_is_in_a_file_the_error_is_ours(
-    tmp_path_factory: pytest.TempPathFactory, content: Any, labelled: bool | None
-) -> None:
-    path = tmp_path_factory.mktemp("squad") / "a.json"
-    with suppress(InputError):
-        assert all(isinstance(question, Question) for question in read(path, json.dumps(content), labelled=labelled))
-
-
-@pytest.mark.slow
-@given(st.lists(st.integers(0, 9), min_size=1))
-def test_ids_are_unique_or_refused(tmp_path_factory: pytest.TempPathFactory, numbers: list[int]) -> None:
-    path = tmp_path_factory.mktemp("squad") / "a.json"
-    content = squad(*map(entry, numbers))
-    if len(set(numbers)) == len(numbers):
-        assert [question.id for question in read(path, content)] == list(map(str, numbers))
-        return
-    second = next(i for i, number in enumerate(numbers) if number in numbers[:i])
-    first = numbers.index(numbers[second])
-    with pytest.raises(InputError, match=rf"qas\[{second}\] has the id .* as .*qas\[{first}\] has"):
-        read(path, content)
-
-
 @pytest.mark.parametrize("indent", [None, 1])
 def test_whether_a_file_is_of_squad(indent: int | None, tmp_path: Path) -> None:
     for content, expected in ((squad(entry()), True), (entry(), False), ([squad()], False), ("text", False)):
@@ -326,12 +301,6 @@ def test_a_question_to_answer() -> None:
     del record["context"]
     with pytest.raises(InputError, match=r"in\.jsonl:5: no 'context'"):
         unlabelled_question(record, "in.jsonl:5")
-
-
-@pytest.mark.slow
-def test_an_endless_file_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"b\.json\.gz: a document of over 134\.2 MB"):
-        read_questions(write_endless(tmp_path / "b.json.gz", b"{", 1 << 16), Silent())
 
 
 def test_rows_from_a_pipe_are_refused_which_are_read_twice() -> None:

@@ -24,7 +24,6 @@ from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
 from greenadapt.tasks.records import field, records
 from tests.conftest import Notes
-from tests.support.endless import write_endless
 
 ROWS = [{"text": "a \u2028 “b”,\tc", "label": "x"}, {"text": 'two\nlines "q"', "label": "y"}]
 
@@ -358,11 +357,3 @@ def test_what_the_hub_does_not_give(
     with pytest.raises(MissingError, match=r"datasets 3\.6\.0 can run a data set's own code"):
         read("gl/ue:test")
     assert len(hub) == n_calls
-
-
-@pytest.mark.slow
-def test_an_endless_row_or_array_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"a\.csv\.gz, line 1: a document of over 134\.2 MB"):
-        read(write_endless(tmp_path / "a.csv.gz"))
-    with pytest.raises(InputError, match=r"a\.json\.gz: a document of over 134\.2 MB"):
-        read(write_endless(tmp_path / "a.json.gz", b"[", 1 << 16))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Encoding, Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from greenadapt.errors import MissingError
 from greenadapt.tokenization.added_words import AddedWords, new_entries
@@ -188,32 +188,6 @@ def test_a_text_in_parts_has_the_same_pieces(
         patch.setattr("greenadapt.tokenization.dual_tokenizer._AT_ONCE", at_once)
         for encodings in zip(dual.encode_batch(texts), whole, strict=True):
             equal(*encodings)
-
-
-def seen_by(dual: DualTokenizer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that the base tokenizer is given from now on."""
-    seen: list[str] = []
-
-    class Seen:
-        def encode_batch(self, texts: list[str], **options: bool) -> list[Encoding]:
-            seen.extend(texts)
-            return base.encode_batch(texts, **options)
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(base, name)
-
-    base = dual.base
-    monkeypatch.setattr(dual, "base", Seen())
-    return seen
-
-
-def test_a_long_text_goes_through_in_parts(dual: DualTokenizer, monkeypatch: pytest.MonkeyPatch):
-    text = "heart tachycardia, in " * 20_000
-    seen = seen_by(dual, monkeypatch)
-    dual.encode(text)
-    assert "".join(seen) == text
-    assert len(seen) == 4
-    assert max(map(len, seen)) < (1 << 17) + 30
 
 
 @pytest.mark.parametrize("options", [{}, {"lstrip": True}, {"rstrip": True}])

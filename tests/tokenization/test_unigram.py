@@ -167,16 +167,6 @@ def test_given_words_without_pieces_are_unk(dual: DualTokenizer) -> None:
     assert dual.encode([""]).base.ids.tolist() == [3]
 
 
-def test_a_text_in_parts_has_the_same_pieces(dual: DualTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "heart tachycardia, in  a \u200b x 日本 " * 5
-    whole = dual.encode(text).base
-    for at_once in range(1, 40):
-        monkeypatch.setattr("greenadapt.tokenization.dual_tokenizer._AT_ONCE", at_once)
-        pieces = dual.encode(text).base
-        for name in ("ids", "words", "spans"):
-            np.testing.assert_array_equal(getattr(pieces, name), getattr(whole, name))
-
-
 @pytest.fixture
 def model(tiny_model: TinyModel) -> Path:
     return tiny_model("XLMRobertaModel", name="base", initializer_range=0.1)
