@@ -86,7 +86,7 @@ class ModelFolder:
     ) -> str:
         """Upload the model to the Hugging Face hub, as ``greenadapt push`` does; this needs a token that may write.
 
-        The manifest, predictions and logits of test sets, hidden files and symlinks stay here.
+        The manifest, predictions and logits of test sets, and hidden files stay here.
 
         Args:
             repo: The repository, as ``"OWNER/NAME"``; it is created if it is new.
@@ -99,16 +99,16 @@ class ModelFolder:
         Raises:
             UsageError: If the name of the repository is not one.
             InputError: If the folder is damaged.
-            MissingError: If the hub cannot be reached, or refuses the token.
-            ConflictError: If the hub does not take the files.
+            MissingError: If the address does not answer as a hub does.
+            ConflictError: If the hub cannot be reached, or does not take the files.
 
         Examples:
             >>> adapted.push_to_hub("me/minilm-medicine", private=True)
         """
-        from greenadapt.stages.push import PushRequest, hidden_bars, push
+        from greenadapt.stages.push import push
 
-        with hidden_bars(progress is not True):
-            return str(push(PushRequest(self.folder, repo, private), shown_progress(progress))["url"])
+        commit = push(self.folder, repo, shown_progress(progress), private=private, shows_bars=progress is True)
+        return str(commit["url"])
 
 
 class EncoderModel(ModelFolder):

@@ -13,36 +13,27 @@ from greenadapt.cli.options import basic, examples
 Folder = Annotated[Path, typer.Argument(help="The folder of a model: adapted, pre-trained or fine-tuned.")]
 Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The repository on the hub; created if it is new.")]
 Private = Annotated[bool, basic("--private", "Create a new repository as a private one.")]
-DryRun = Annotated[bool, basic("--dry-run", "List what would be uploaded, and do not connect.")]
 
 
-@app.command(epilog=examples("push adapted me/minilm-papers --private", "push runs/ner me/diseases --dry-run"))
+@app.command(epilog=examples("push adapted me/minilm-papers --private", "push runs/ner me/diseases"))
 def push(
     *,
     folder: Folder,
     repo: Repo,
     private: Private = False,
-    dry_run: DryRun = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Upload a model to the Hugging Face hub.
 
     Needs a token: hf auth login, or HF_TOKEN. The manifest (it names files of this machine), predictions and logits of
-    test sets, hidden files and symlinks stay here. The card, README.md, names the commands that made the model: read it
-    first. hf upload has more options.
+    test sets, and hidden files stay here. The card, README.md, names the commands that made the model: read it first.
+    hf upload has more options.
     """
-    from greenadapt.cli.output.console import is_quiet, make_progress, print_json, print_lines, print_table
-    from greenadapt.stages import push as stage
+    from greenadapt.cli.output.console import is_quiet, make_progress, print_json, print_lines
+    from greenadapt.stages.push import push as upload
 
-    request = stage.PushRequest(folder, repo, private, dry_run)
-    with stage.hidden_bars(is_quiet() or not sys.stderr.isatty()):
-        upload = stage.push(request, make_progress())
+    commit = upload(folder, repo, make_progress(), private=private, shows_bars=sys.stderr.isatty() and not is_quiet())
     if as_json:
-        print_json(upload)
-        return
-    if dry_run:
-        rows = [[file["path"], f"{file['bytes']:,}"] for file in upload["files"]]
-        print_table(f"Would be uploaded to {repo}:", ["file", "bytes"], rows)
-        return
-    is_private = "" if upload["private"] is None else f" ({'private' if upload['private'] else 'public'})"
-    print_lines([f"{len(upload['files'])} files in {repo}{is_private}", f"  {upload['url']}"])
+        print_json(commit)
+    else:
+        print_lines([commit["url"]])

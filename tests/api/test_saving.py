@@ -137,5 +137,5 @@ def test_what_goes_to_the_hub_is_what_the_command_uploads(
     assert url.startswith(f"{hub.url}/me/ours/commit/")
     assert hub.repos == {"me/theirs": False, "me/ours": True}
     assert capsys.readouterr() == ("", "")
-    with pytest.raises(UsageError, match="model has no owner"):
+    with pytest.raises(UsageError, match="OWNER/NAME"):
         model.push_to_hub("model")

@@ -78,7 +78,7 @@ def test_a_file_that_the_manifest_lists_is_missed(folder: Path, run_alone: Run, 
         (("neighbours", "-m", "made", "tachycardia"), WORDS),
         (("pretrain", "--model", "made", "--text", "corpus.txt", "-o", "out"), "base_tokenizer/tokenizer.json"),
         (("index", "--documents", "corpus.txt", "-m", "made", "-o", "out"), "tokenizer.json"),
-        (("push", "made", "a/b", "--dry-run"), "model.safetensors"),
+        (("push", "made", "a/b"), "model.safetensors"),
         (PREDICT, "task.json"),
         (PREDICT, WORDS),
         ((*PREDICT, "--seed", 1), "seeds/1/rows.safetensors"),
@@ -98,7 +98,7 @@ def test_a_part_of_another_model_is_refused(folder: Path, run_alone: Run, comman
     (model / name).write_bytes(content)
     (model / "README.md").write_text("edited")
     (model / "note.txt").write_text("mine")
-    if command[0] in ("predict", "neighbours", "evaluate", "push"):
+    if command[0] in ("predict", "neighbours", "evaluate"):
         run_alone(*command)
 
 
@@ -253,7 +253,7 @@ NORM = "bert.encoder.layer.1.output.LayerNorm.bias"
         ((*PREDICT, "--seed", 1), "seeds/1/rows.safetensors", "rows"),
         (("evaluate", "-m", "run", "--test", "test.tsv"), "model.safetensors", NORM),
         (("serve", "-m", "run", "--port", 0), "model.safetensors", NORM),
-        (("push", "run", "a/b", "--dry-run"), "model.safetensors", NORM),
+        (("push", "run", "a/b"), "model.safetensors", NORM),
         (COMPILE, "model.safetensors", NORM),
         (("neighbours", "-m", "run", "tachycardia"), "model.safetensors", EMBEDDING),
     ],

@@ -40,7 +40,7 @@ def test_secrets_are_nowhere(tmp_path: Path, run_alone: Run, monkeypatch: pytest
         run_alone("corpus", "prepare", f"https://{SECRET}:x@bucket/a.txt", code=1),
         run_alone("corpus", "prepare", "text.txt", "-m", "owner/none", code=1),
         run_alone("finetune", "--train", "owner/none:train", "--task", "ner", "-m", model, code=1),
-        run_alone("push", model, "owner/name", "--dry-run"),
+        run_alone("push", model, "owner/name", code=1),
     ]
     shutil.rmtree(model)
     files = [path for path in tmp_path.rglob("*") if path.is_file() and not path.is_symlink()]
