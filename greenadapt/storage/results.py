@@ -23,10 +23,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
-
-from annotated_types import Interval
+from pathlib import Path
+from typing import Any
 
 from greenadapt import __version__
 from greenadapt.cost import Cost, Meter
@@ -63,7 +61,6 @@ _WAIT = 0.5
 """Seconds between two looks at a lock."""
 _REMAKE = "remove this folder, and run its command again"
 _CHOOSE_OTHER = "choose another --out, or remove it"
-_MOST_SECONDS = 1e12
 
 
 @dataclass(frozen=True)
@@ -72,50 +69,11 @@ class _Versioned:
 
 
 @dataclass(frozen=True)
-class _Cost:
-    seconds: Annotated[float, Interval(ge=0, lt=_MOST_SECONDS)] = 0.0
-
-
-@dataclass(frozen=True)
 class ModelName:
     """How a file names a model."""
 
     name: str
     source: str
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """The facts of any stage that are read by name."""
-
-    corpus: str = ""
-    given: str = ""
-    title: str = ""
-    licence: str = ""
-    task: str = ""
-    command: str | None = None
-    model: ModelName | None = None
-    heldout: dict[str, Any] = field(default_factory=dict)
-    rows: dict[str, Any] | None = None
-    said: dict[str, list[str]] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
-    read: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Checked:
-    """A manifest, as far as it is read by name."""
-
-    stage: str
-    key: str
-    config: dict[str, Any]
-    inputs: dict[str, dict[str, Any]]
-    version: int = 1
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    counts: dict[str, Any] = field(default_factory=dict)
-    cost: _Cost = _Cost()
-    facts: _Facts = _Facts()
-    greenadapt: str = ""
 
 
 @dataclass(frozen=True)
@@ -516,28 +474,8 @@ def read_manifest(folder: Path) -> Manifest:
     version = parse_own(content, _Versioned, path, _REMAKE).format
     if version != FORMAT:
         raise InputError(f"{folder} has format version {version}, this greenadapt reads {FORMAT}", "create it again")
-    values = parse_own_object(content, _Checked, path, _REMAKE)
-    if unknown := sorted(values.keys() - {field.name for field in fields(Manifest)}):
-        raise InputError(f"{path} has the unknown keys {', '.join(unknown)}", _REMAKE)
-    for key, is_valid in (("inputs", _is_input), ("files", _is_file)):
-        for name, entry in values.get(key, {}).items():
-            if not is_valid(name, entry):
-                raise InputError(f"{path}: {name!r} of {key} is not one that a stage writes", _REMAKE)
-    return Manifest(**values)
-
-
-def _is_input(name: str, entry: Json) -> bool:
-    sources = entry.get("sources", {})
-    texts = [entry.get(key, "") for key in ("path", "source", "relative")]
-    is_text = all(isinstance(text, str) and "\0" not in text for text in (*texts, *sources))
-    return isinstance(entry.get("sha256"), str) and isinstance(sources, dict) and is_text
-
-
-def _is_file(name: str, entry: Json) -> bool:
-    """Whether an entry is complete and names a file inside the result's folder: no other file may be hashed."""
-    path = PurePosixPath(name)
-    is_inside = bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
-    return is_inside and isinstance(entry.get("sha256"), str) and type(entry.get("bytes")) is int
+    values = parse_own_object(content, Manifest, path, _REMAKE)
+    return Manifest(**{field.name: values[field.name] for field in fields(Manifest) if field.name in values})
 
 
 def open_result(path: Path, stage: str) -> Result:

@@ -157,9 +157,8 @@ COMPILED = {"quantize": "none", "head": "TokenClassification", "inputs": ["atten
         *(("scores.json", {"seeds": [{"seed": 1}]}, "seeds", value) for value in ("1", [1], {}, [{"seed": "1"}])),
         *(("manifest.json", MANIFEST, "format", value) for value in ("1", None, [])),
         *(("manifest.json", MANIFEST, "config", value) for value in (None, [], 5)),
-        *(("manifest.json", MANIFEST, "inputs", value) for value in ([], {"text": 5}, {"text": {"path": 5}})),
-        *(("manifest.json", MANIFEST, "facts", value) for value in ({"model": "b"}, {"corpus": 5})),
-        *(("manifest.json", MANIFEST, "cost", value) for value in ({"seconds": -1}, {"seconds": 1e300}, [])),
+        *(("manifest.json", MANIFEST, "inputs", value) for value in ([], {"text": 5})),
+        *(("manifest.json", MANIFEST, "cost", value) for value in ([], 5)),
     ],
 )
 def test_a_wrong_type_in_a_file_of_a_result_is_one_line(
