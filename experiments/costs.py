@@ -10,7 +10,6 @@ from greenadapt.checkpoints.source import PACKAGED, find_model
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.cost import estimate
 from greenadapt.errors import GreenadaptError, counted
-from greenadapt.stages.corpus import download_time
 from greenadapt.storage.files import Json, expanded, read_object
 
 # Words a second on one core of an AMD EPYC, idle: benchmarks/results/.
@@ -65,16 +64,14 @@ def _of_corpus(experiment: Experiment, role: str) -> Json:
         corpus = find_recipe(experiment.corpus(role))
     except GreenadaptError as error:
         return _step(name, data=str(error), basis="unknown")
-    time = download_time(corpus)
-    download = f", downloaded in {time['hours']:,} h at {time['at']}" if time and not corpus.is_local else ""
     words = recipe.words.get(role) or (corpus.stated.words if corpus.stated else None)
     if words is None:
-        return _step(name, data=corpus.title + download, basis="how many words it has is not known")
+        return _step(name, data=corpus.title, basis="how many words it has is not known")
     config = recipe.config("w2v")
     dim = config.dim or _shape(experiment)[1]
     seconds = words / _SPLIT + words * config.epochs * dim / _VECTORS
     basis = f"computed: {words:,} words, {config.epochs} epochs, {dim} dimensions"
-    return _step(name, data=corpus.title + download, seconds=seconds, basis=basis)
+    return _step(name, data=corpus.title, seconds=seconds, basis=basis)
 
 
 def _of_runs(experiment: Experiment, name: str, runs: Sequence[Run]) -> Json:

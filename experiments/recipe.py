@@ -18,7 +18,6 @@ from greenadapt import config as configs
 from greenadapt.corpus.download import fetch, local_path
 from greenadapt.corpus.recipes import Source, check_keys
 from greenadapt.errors import InputError, MissingError, UsageError, byte_size, counted
-from greenadapt.fields import by_option
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, own_folder, parse_own, read_toml
 from greenadapt.storage.outputs import writing
@@ -190,8 +189,9 @@ class Recipe:
 
 def _config(kind: Any, settings: Json, location: str, **fixed: Any) -> Any:
     """``kind`` with ``settings`` named as options; ``whole-sentences`` is no ``chunk``, which TOML cannot say."""
-    options = by_option(settings, location).items()
-    values = {key.replace("-", "_"): tuple(value) if isinstance(value, list) else value for key, value in options}
+    values = {
+        key.replace("-", "_"): tuple(value) if isinstance(value, list) else value for key, value in settings.items()
+    }
     if kind is configs.TaskConfig and values.pop("whole_sentences", False):
         values["chunk"] = None
     check_keys(values, {setting.name for setting in fields(kind)}, (), location)

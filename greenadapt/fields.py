@@ -11,7 +11,7 @@ from os import PathLike, fsencode, fspath
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
-from greenadapt.errors import InputError, UsageError
+from greenadapt.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -198,19 +198,6 @@ def without_ranges(kind: Any) -> Any:
     if get_origin(kind) in (Union, UnionType):
         return Union[tuple(map(without_ranges, get_args(kind)))]  # noqa: UP007
     return kind
-
-
-def by_option(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The values of a TOML table by name of the option: ``min_count`` and ``min-count`` are both ``min-count``.
-
-    Raises ``InputError``, which begins with ``where``, if two keys are the same option.
-    """
-    keys: dict[str, str] = {}
-    for key in table:
-        first = keys.setdefault(key.replace("_", "-"), key)
-        if first != key:
-            raise InputError(f"{where} sets the same option twice, as {first} and as {key}", "leave out one of them")
-    return {option: table[key] for option, key in keys.items()}
 
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

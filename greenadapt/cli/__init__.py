@@ -13,7 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from greenadapt.cli.boundary import ClosedOutput, exit_on_sigterm, in_words, require_written
+from greenadapt.cli.boundary import exit_on_sigterm, in_words, require_written
 from greenadapt.cli.option_checks import leave_out_unused, require_names
 from greenadapt.cli.options import (
     FIELDS,
@@ -230,8 +230,7 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # the parent process closed it
-            closed = ClosedOutput() if name == "stdout" else Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-            setattr(sys, name, closed)
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # question marks on a terminal without UTF-8
     warn_in_words()

@@ -1,14 +1,11 @@
 """The error boundary: errors, signals and broken output become a line on stderr and an exit code."""
 
 import errno
-import io
 import os
-import re
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
@@ -20,7 +17,6 @@ _TERMINATED = 128 + signal.SIGTERM
 _INTERRUPTED = 128 + signal.SIGINT
 _BROKEN_PIPE = 128 + 13  # SIGPIPE, which Windows does not have
 _STOPPED = {TIME_UP: "the time is up (--max-time)", _TERMINATED: "terminated"}
-_MEMORY_SHARE = 0.95
 _MEMORY_ERRORS = (
     "can't start new thread",
     "out of memory",
@@ -90,42 +86,13 @@ def flush(stream: TextIO) -> int:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether an error, or one of its causes, is due to lack of memory.
-
-    Also true if nearly all of the address space of ``ulimit -v`` was used, since then anything may fail.
-    """
+    """Whether an error, or one of its causes, is due to lack of memory."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, MemoryError) or any(text in str(cause) for text in _MEMORY_ERRORS):
             return True
         cause = cause.__cause__ or cause.__context__
-    try:
-        import resource
-    except ImportError:  # Windows
-        return False
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return limit != resource.RLIM_INFINITY and _peak_address_space() > _MEMORY_SHARE * limit
-
-
-def _peak_address_space() -> int:
-    """The peak of this process's address space in bytes; 0 if unknown."""
-    try:
-        match = re.search(r"^VmPeak:\s+(\d+) kB", Path("/proc/self/status").read_text("utf-8"), re.MULTILINE)
-    except MemoryError:
-        return sys.maxsize
-    except (OSError, UnicodeError):
-        return 0
-    return 1024 * int(match[1]) if match else 0
-
-
-class ClosedOutput(io.TextIOBase):
-    """A standard output that was closed before the program started, and rejects writes."""
-
-    def write(self, text: str) -> int:
-        """Raise ``OSError``, as writing to a closed file does, unless ``text`` is empty."""
-        if text:
-            raise OSError(errno.EBADF, "it is closed", STDOUT)
-        return 0
+    return False
 
 
 def require_written() -> None:

@@ -43,10 +43,10 @@ def list_corpora(*, options: Annotated[SessionOptions, Pick("workspace")], as_js
         return
     print_table(
         "",
-        ["corpus", "title", "licence", "stated size", "download", "network", "prepared for"],
+        ["corpus", "title", "licence", "stated size", "network", "prepared for"],
         (
             [
-                *(row["name"], row["title"], row["licence"], _stated(row["stated"]), _download(row), row["network"]),
+                *(row["name"], row["title"], row["licence"], _stated(row["stated"]), row["network"]),
                 ", ".join(row["models"]) or "-",
             ]
             for row in rows
@@ -62,18 +62,7 @@ def _stated(stated: dict[str, Any] | None) -> str:
         return "-"
     parts = [f"{stated[name]:,} {name}" for name in ("documents", "words") if stated[name] is not None]
     parts += [byte_size(stated["bytes"])] if stated["bytes"] is not None else []
-    return f"{_up_to(stated)}{', '.join(parts)} ({stated['on']})"
-
-
-def _download(row: dict[str, Any]) -> str:
-    if (download := row["download"]) is None:
-        return "-"
-    hours = download["hours"]
-    return f"{_up_to(row['stated'])}{hours:,.{0 if hours >= 10 else 1}f} hours at {download['at']}"
-
-
-def _up_to(stated: dict[str, Any]) -> str:
-    return "up to " if stated["at_most"] else ""
+    return f"{'up to ' if stated['at_most'] else ''}{', '.join(parts)} ({stated['on']})"
 
 
 @group.command(epilog=examples("corpus show pydocs"))

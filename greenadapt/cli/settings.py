@@ -13,7 +13,6 @@ import typer
 
 from greenadapt.config import MINILM, MPNET
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.fields import by_option
 from greenadapt.storage.files import expanded, own_folder, read_toml
 
 if TYPE_CHECKING:
@@ -46,16 +45,15 @@ def _file_settings(path: Path, commands: Mapping[str, Any], key: str) -> dict[st
 
     The file has keys for all commands, and a table per command, which overrides them. ``commands`` are by
     ``command_key``. Raises ``MissingError`` if there is no such file, ``InputError`` if it is not TOML, or has an
-    unknown table or key, or the same key with - and with _.
+    unknown table or key.
     """
     try:
-        content = read_toml(path, "write keys such as workers = 2, or [w2v]", may_be_pipe=True)
+        content = read_toml(path, "write keys such as workers = 2, or [w2v]")
     except FileNotFoundError:
         raise MissingError(f"no file {path}", "give an existing file with --config") from None
     options = {name: options_of(command) for name, command in commands.items()}
     shared = {name: value for name, value in content.items() if not isinstance(value, dict)}
     tables = {name: value for name, value in content.items() if isinstance(value, dict)}
-    by_option(shared, str(path))
     for name in shared:
         _require_known(_key(name), set().union(*options.values()), "key", str(path), "no command has the option")
     for command, table in tables.items():
@@ -63,7 +61,6 @@ def _file_settings(path: Path, commands: Mapping[str, Any], key: str) -> dict[st
         for name in table:
             reason = f"greenadapt {command.replace('-', ' ')} has no option"
             _require_known(_key(name), options[command], "key", f"{path}, [{command}]", reason)
-        by_option(table, f"{path}, [{command}]")
     settings = {}
     for is_for_all, table, prefix in ((True, shared, ""), (False, tables.get(key, {}), f"[{key}] ")):
         for name, value in table.items():

@@ -16,16 +16,13 @@ from greenadapt.corpus.pydocs import pydocs_versions
 from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local
 from greenadapt.corpus.recipes import Recipe, Source, find_recipe, kept_input, list_recipes
 from greenadapt.corpus.text import MAX_DOCUMENT_BYTES
-from greenadapt.errors import GreenadaptError, MissingError, UsageError, byte_size, counted
+from greenadapt.errors import GreenadaptError, MissingError, UsageError, counted
 from greenadapt.stages.session import CORPUS, Session, model_of
 from greenadapt.storage.files import Json, hash_json
 from greenadapt.storage.locks import lock
 from greenadapt.storage.outputs import COMPRESSIONS
 from greenadapt.storage.results import Job, Outcome, Result
 from greenadapt.tokenization.files import tokenizer_hash
-
-BYTES_PER_SECOND = 10_000_000
-"""The speed of a download for which ``corpus list`` tells the hours."""
 
 
 def list_corpora(session: Session) -> list[Json]:
@@ -36,10 +33,10 @@ def list_corpora(session: Session) -> list[Json]:
 
 
 def show_corpus(session: Session, name: str) -> Json:
-    """``name``, ``title``, ``licence``, ``network``, ``models``, ``stated``, ``download``, ``format``, ``fields``,
-    ``about``, ``sources``.
+    """``name``, ``title``, ``licence``, ``network``, ``models``, ``stated``, ``format``, ``fields``, ``about``,
+    ``sources``.
 
-    ``stated`` is the size according to the recipe, ``download`` its ``hours`` ``at`` a speed; both are None if unknown.
+    ``stated`` is the size according to the recipe, ``None`` if it is unknown.
     ``network`` is ``no``, ``yes``, ``fetched``, or ``missing`` if a local source does not exist; ``models`` lists the
     models that have results in the workspace.
     """
@@ -69,23 +66,14 @@ def _row(session: Session, recipe: Recipe) -> Json:
         "network": network,
         "models": session.workspace.models(recipe.name),
         "stated": recipe.stated and {**asdict(recipe.stated), "on": recipe.stated.on.isoformat()},
-        "download": download_time(recipe),
     }
-
-
-def download_time(recipe: Recipe) -> Json | None:
-    """The hours of the download ``at`` a speed, from the stated size; ``None`` if it is unknown."""
-    stated = recipe.stated
-    if stated is None or stated.bytes is None:
-        return None
-    return {"hours": round(stated.bytes / BYTES_PER_SECOND / 3600, 1), "at": f"{byte_size(BYTES_PER_SECOND)}/s"}
 
 
 def _workspace_row(session: Session, name: str) -> Json:
     """A corpus that is only in the workspace, from its newest result."""
     models = session.workspace.models(name)
     row: Json = {"name": name, "title": name, "licence": "unknown", "network": "no", "models": models}
-    row |= {"stated": None, "download": None}
+    row["stated"] = None
     for model in models:
         for result in session.workspace.results(name, model):
             facts = result.manifest.facts  # without the corpus for a fine-tuned model

@@ -20,7 +20,6 @@ from greenadapt.storage.workspace import Workspace
 from greenadapt.workers import usable_cores
 
 State = Literal["ok", "missing", "problem"]
-_CORE = ("numpy", "scipy", "tokenizers", "safetensors", "huggingface_hub")
 _EXTRAS = {
     "train": (("torch", "transformers", "accelerate", "scikit-learn"), "fine-tuning and pre-training"),
     "fast": (("numba",), "the fast engine of w2v"),
@@ -53,21 +52,11 @@ def doctor(workspace: Workspace) -> Iterator[Check]:
     """Yield every check as soon as it is done; imports torch only if it is installed."""
     yield Check("greenadapt", "ok", f"{__version__} in {Path(__file__).parents[1]}")
     yield Check("python", "ok", f"{platform.python_version()}, {platform.system()} {platform.machine()}")
-    for name in _CORE:
-        yield _package(name, "problem", f"install greenadapt again: pip install --force-reinstall {name}")
-    advice = "w2v trains with the fast engine, which needs numba; gensim has wheels for Python 3.11 to 3.13"
-    yield _package("gensim", "problem" if _version("numba") is None else "missing", advice)
     for extra, (packages, purpose) in _EXTRAS.items():
         yield _extra(extra, packages, purpose)
     yield _gpu()
     yield Check("cores", "ok", f"{usable_cores()} of {os.cpu_count() or 1}")
     yield _disk("workspace", workspace.root)
-
-
-def _package(name: str, state: State, advice: str) -> Check:
-    """Whether a package is installed; ``state`` and ``advice`` are for a missing one."""
-    number = _version(name)
-    return Check(name, state, "not installed", advice) if number is None else Check(name, "ok", number)
 
 
 def _extra(extra: str, packages: Sequence[str], purpose: str) -> Check:

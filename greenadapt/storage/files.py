@@ -4,10 +4,8 @@ import errno
 import json
 import os
 import re
-import select
 import shutil
 import stat
-import time
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -157,69 +155,35 @@ def _sync_folder(folder: Path) -> None:
 
 _MOST_TEXT = 1 << 20
 """Bytes of a file of settings, tasks, or a recipe."""
-_BLOCK = 1 << 20
-_PATIENCE = 30.0
-"""Seconds within which a pipe must end."""
-_pipes: dict[tuple[int, int], bytes] = {}
-"""The content of each pipe of a shell, which can be read only once, by device and inode."""
 
 
-def read_small(path: Path, max_bytes: int = _MOST_TEXT, *, may_be_pipe: bool = False) -> bytes:
-    """The bytes of a regular file of at most ``max_bytes`` bytes, or of a pipe, such as a shell's ``<(…)``.
+def read_small(path: Path, max_bytes: int = _MOST_TEXT) -> bytes:
+    """The bytes of a regular file of at most ``max_bytes`` bytes.
 
-    A pipe is read once, and its content remembered. Raises ``InputError`` for a larger file, another kind of file, or a
-    pipe that does not end in time, and ``OSError`` as ``open``.
+    Raises ``InputError`` for a larger file or another kind of file, and ``OSError`` as ``open``.
     """
 
     def opener(name: str, flags: int) -> int:
         return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))  # without waiting for the writer of a pipe
 
-    with open(path, "rb", buffering=0, opener=opener) as file:
+    with open(path, "rb", opener=opener) as file:
         status = os.fstat(file.fileno())
-        if stat.S_ISFIFO(status.st_mode) and may_be_pipe:
-            key = (status.st_dev, status.st_ino)
-            if key not in _pipes:
-                _pipes[key] = _read_pipe(file.fileno(), path, max_bytes)
-            return _pipes[key]
         if not (stat.S_ISREG(status.st_mode) or path.samefile(os.devnull)):
             raise InputError(f"{path} is a pipe or a device", "give a file")
-        content = bytearray()
-        while block := file.read(min(max_bytes + 1 - len(content), _BLOCK)):
-            content += block
-            if len(content) > max_bytes:
-                raise _too_large(path, max_bytes)
-        return bytes(content)
+        if status.st_size > max_bytes:
+            raise InputError(f"{path} is larger than {byte_size(max_bytes)}, which no such file is", "check the path")
+        return file.read()
 
 
-def read_toml(path: Path, hint: str, *, may_be_pipe: bool = False) -> dict[str, Any]:
+def read_toml(path: Path, hint: str) -> dict[str, Any]:
     """The content of a TOML file; raises ``InputError`` for anything else, and what ``read_small`` raises."""
     import tomllib
 
-    content = read_small(path, may_be_pipe=may_be_pipe)
+    content = read_small(path)
     try:
         return tomllib.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:  # also of what is not UTF-8, and of numbers without end
         raise InputError(f"{path} is not TOML ({error})", hint) from None
-
-
-def _read_pipe(handle: int, path: Path, max_bytes: int) -> bytes:
-    content, end = bytearray(), time.monotonic() + _PATIENCE
-    poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    while (seconds := end - time.monotonic()) > 0:
-        if not poll.poll(1000 * seconds):
-            break
-        block = os.read(handle, min(max_bytes + 1 - len(content), _BLOCK))
-        content += block
-        if len(content) > max_bytes:
-            raise _too_large(path, max_bytes)
-        if not block:
-            return bytes(content)
-    raise InputError(f"{path} is a pipe that has not ended after {_PATIENCE:g} s", "write it to a file, and give that")
-
-
-def _too_large(path: Path, max_bytes: int) -> InputError:
-    return InputError(f"{path} is larger than {byte_size(max_bytes)}, which no such file is", "check the path")
 
 
 Json = dict[str, Any]

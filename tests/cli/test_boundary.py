@@ -63,14 +63,6 @@ def test_a_reader_that_leaves_ends_it_silently_as_sigpipe_does(tmp_path: Path, a
     assert process.wait(60) == 128 + signal.SIGPIPE
 
 
-@pytest.mark.slow
-def test_standard_output_that_is_closed_is_one_line(tmp_path: Path) -> None:
-    for command in ("corpus list", "corpus list --quiet", "--version"):
-        script = f"{sys.executable} -m greenadapt {command} >&-"
-        process = subprocess.run(script, shell=True, capture_output=True, text=True, cwd=tmp_path, check=False)
-        assert (process.returncode, process.stderr) == (1, "greenadapt: it is closed: standard output\n")
-
-
 INTERRUPTED_IMPORT = """
 import runpy, signal, sys
 
@@ -120,18 +112,6 @@ def test_memory_that_ends_in_a_library_is_one_line(message: str, capsys: pytest.
         raise error
     assert stop.value.code == 1
     assert capsys.readouterr().err.startswith("greenadapt: not enough memory")
-
-
-def test_any_error_at_the_limit_of_addresses_is_one_line(tmp_path: Path) -> None:
-    code = (
-        "import resource, sys; from greenadapt.cli.boundary import in_words, lacks_memory; import mmap\n"
-        "assert not lacks_memory(SystemError())\n"
-        "mapped = mmap.mmap(-1, 1 << 30); resource.setrlimit(resource.RLIMIT_AS, (1 << 30,) * 2)\n"
-        "with in_words(): raise SystemError('error return without exception set')"
-    )
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert process.returncode == 1
-    assert process.stderr.startswith("greenadapt: not enough memory")
 
 
 def test_standard_input_that_is_closed_is_one_line(tmp_path: Path) -> None:

@@ -419,7 +419,6 @@ def test_glue_is_read_where_it_lies(tmp_path: Path) -> None:
         ),
         ('extends = "green-ner"\nsets = ["BC9"]', "BC9"),
         ('extends = "green-ner"\nrandom = 1', "random"),
-        ('extends = "green-ner"\n[training]\nbatch-size = 8\nbatch_size = 16', "as batch-size and as batch_size"),
         ("kind = ", "TOML"),
     ],
 )

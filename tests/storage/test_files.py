@@ -1,9 +1,6 @@
 """Files are read with limits, and written whole or not at all."""
 
 import os
-import subprocess
-import sys
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -13,7 +10,6 @@ import pytest
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.storage import files
 from greenadapt.storage.files import (
     described_in,
     expanded,
@@ -22,7 +18,6 @@ from greenadapt.storage.files import (
     read_json,
     read_object,
     read_small,
-    read_toml,
     replace_folder,
     replace_json,
     short,
@@ -164,27 +159,11 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
     for read in (
         lambda: read_small(tmp_path / "fifo"),
         lambda: read_json(tmp_path / "fifo"),
-        lambda: read_small(Path("/dev/zero"), may_be_pipe=True),
+        lambda: read_small(Path("/dev/zero")),
     ):
         with pytest.raises(InputError, match="pipe or a device"):
             read()
     assert time.monotonic() - begin < 5
-
-
-def test_a_pipe_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "fifo"
-    os.mkfifo(path)
-    monkeypatch.setattr(files, "_PATIENCE", 0.3)
-    with pytest.raises(InputError, match="has not ended"):
-        read_small(path, may_be_pipe=True)
-    writer = os.open(path, os.O_RDWR)
-    os.write(writer, b"epochs = 7")
-    with pytest.raises(InputError, match="has not ended"):
-        read_small(path, may_be_pipe=True)
-    os.write(writer, b"x" * 200)
-    with pytest.raises(InputError, match="larger than"):
-        read_small(path, 100, may_be_pipe=True)
-    os.close(writer)
 
 
 def test_files_of_settings_and_tasks_that_are_none_are_one_line(run_alone: Run, tmp_path: Path) -> None:
@@ -195,17 +174,3 @@ def test_files_of_settings_and_tasks_that_are_none_are_one_line(run_alone: Run, 
     Path("large.toml").write_text("a = 1\n" * 300_000)
     for command in (("doctor", "--config", "large.toml"), (*tasks, "large.toml")):
         assert "larger than" in last_line(run_alone(*command, code=1))
-
-
-@pytest.mark.slow
-def test_settings_come_from_a_pipe_of_the_shell_which_is_read_once(tmp_path: Path) -> None:
-    path = tmp_path / "fifo"
-    os.mkfifo(path)
-    later = threading.Timer(0.2, lambda: path.write_text("epochs = 7"))
-    later.start()
-    assert [read_toml(path, "", may_be_pipe=True) for _ in range(2)] == [{"epochs": 7}] * 2
-    later.join()
-    command = f"{sys.executable} -m greenadapt corpus list --config <(echo 'epochs = 7') --json"
-    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, timeout=300)
-    assert ended.returncode == 0, ended.stderr
-    assert "pydocs" in ended.stdout
