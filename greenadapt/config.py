@@ -95,7 +95,7 @@ class Panel(StrEnum):
     """Options that few users change; the last panel."""
 
 
-basic, advanced = partial(Option, is_basic=True), partial(Option, panel=Panel.ADVANCED)
+advanced = partial(Option, panel=Panel.ADVANCED)
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,10 @@ class SessionOptions(Checked):
         Option("Folder of all results.", panel=Panel.RESULTS, unset="$GREENADAPT_HOME, else the user's data folder"),
     ] = None
     out: Annotated[
-        Path | None, basic("A new folder for the result, instead of the workspace.", "--out -o", panel=Panel.RESULTS)
+        Path | None, Option("A new folder for the result, instead of the workspace.", "--out -o", panel=Panel.RESULTS)
     ] = None
     download: Annotated[
-        bool, basic("Download a corpus from the publisher if needed.", "--download", panel=Panel.TEXT)
+        bool, Option("Download a corpus from the publisher if needed.", "--download", panel=Panel.TEXT)
     ] = False
     workers: Annotated[
         Count | None, Option("Processes or threads. With 1, runs are bit-for-bit reproducible.", unset="one per core")
@@ -177,7 +177,7 @@ class TextOptions(Checked):
     format: Annotated[str | None, Option("Format of a text file, if its name does not say.", panel=Panel.TEXT)] = None
     fields: Annotated[
         tuple[str, ...],
-        basic(
+        Option(
             "Field (JSON lines) or column (CSV, TSV) that holds text; repeatable.",
             "--field",
             panel=Panel.TEXT,
@@ -230,13 +230,13 @@ class W2VConfig(Checked):
     window: Annotated[Count, advanced("Context words on each side.")] = 5
     negative: Annotated[Count, advanced("Negative samples per word.")] = 5
     sample: Annotated[NotNegative, advanced("Downsample words above this relative frequency; 0: never.")] = 1e-3
-    min_count: Annotated[Count, basic("Ignore words that occur less often.", panel=Panel.VECTORS)] = 5
+    min_count: Annotated[Count, Option("Ignore words that occur less often.", panel=Panel.VECTORS)] = 5
     max_vocab: Annotated[Count | None, Option("Keep only this many words, the most frequent.", panel=Panel.VECTORS)] = (
         None
     )
     epochs: Annotated[
         Count,
-        basic(
+        Option(
             "Passes over the corpus.",
             panel=Panel.VECTORS,
             paper=5,
@@ -264,7 +264,7 @@ CHOSEN_FOR_VECTORS = frozenset({"epochs", "alpha"})
 class AlignConfig(Checked):
     """How the map from word vectors to wordpiece vectors is fitted."""
 
-    method: Annotated[AlignMethod, basic("How the map is fitted.", panel=Panel.MAP, paper="lstsq")] = "lstsq"
+    method: Annotated[AlignMethod, Option("How the map is fitted.", panel=Panel.MAP, paper="lstsq")] = "lstsq"
     heldout: Annotated[float, Interval(gt=0, lt=1)] = 0.1
     """Share of the overlapping words that the diagnostics hold out; the final map is fitted on all of them."""
     random_scale: Annotated[
@@ -284,7 +284,7 @@ class ExpandConfig(Checked):
 
     rows: Annotated[
         RowChoice,
-        basic(
+        Option(
             "How a new row is computed: the mapped vector (map), scaled to the norm of the base rows (norm), the mean "
             "of the word's pieces (pieces), a fit on vector, count and pieces (form), or the best of norm, pieces and "
             "form on held-out words (auto).",
@@ -307,10 +307,10 @@ class ExpandConfig(Checked):
             needs="--rows map",
         ),
     ] = False
-    max_words: Annotated[Count | None, basic("Add at most this many words, the most frequent.", panel=Panel.ROWS)] = (
+    max_words: Annotated[Count | None, Option("Add at most this many words, the most frequent.", panel=Panel.ROWS)] = (
         None
     )
-    min_count: Annotated[Count, basic("Add only words that occur at least this often.", panel=Panel.ROWS)] = 1
+    min_count: Annotated[Count, Option("Add only words that occur at least this often.", panel=Panel.ROWS)] = 1
     restrict_to: Annotated[
         tuple[str, ...], Option("Add only words that occur in this file; repeatable.", panel=Panel.ROWS, is_path=True)
     ] = ()
@@ -333,7 +333,7 @@ class AssessConfig(Checked):
         Annotated[int, Ge(2)],
         Option("Number of folds of the labelled examples; each is held out once.", panel=Panel.TRAINING),
     ] = 3
-    seeds: Annotated[NumberOfSeeds, basic("Number of models to train per fold.", panel=Panel.TRAINING)] = 1
+    seeds: Annotated[NumberOfSeeds, Option("Number of models to train per fold.", panel=Panel.TRAINING)] = 1
     seed: Annotated[
         Seed, Option("First seed of the models, and the seed that draws the folds.", panel=Panel.TRAINING)
     ] = 0
@@ -366,11 +366,11 @@ FIELDS_OF_A_TASK: dict[TaskName, tuple[str, ...]] = {
 class TaskConfig(Checked):
     """The examples of a task, and how its model reads them; raises ``UsageError`` for a setting of another task."""
 
-    task: Annotated[TaskName, basic("Kind of task.")] = "ner"
+    task: Annotated[TaskName, Option("Kind of task.")] = "ner"
     text_fields: Annotated[
-        tuple[str, ...], basic("Field or column of the text; twice for a pair.", "--text-field", panel=Panel.CLASSES)
+        tuple[str, ...], Option("Field or column of the text; twice for a pair.", "--text-field", panel=Panel.CLASSES)
     ] = ("text",)
-    label_field: Annotated[str, basic("Field or column of the label.", panel=Panel.CLASSES)] = "label"
+    label_field: Annotated[str, Option("Field or column of the label.", panel=Panel.CLASSES)] = "label"
     label_kind: Annotated[
         LabelKind,
         Option(
@@ -491,7 +491,7 @@ class TrainConfig(Checked):
     PANEL = Panel.TRAINING
     mix: Annotated[
         Mix,
-        basic(
+        Option(
             "Tokenization in which training reads an example, in NER each chunk of a sentence. both: both of them; "
             "sample: one at random in each epoch; fixed: one at random for all epochs; batch: one at random for a "
             "whole batch; base, expanded: always this one.",
@@ -501,7 +501,7 @@ class TrainConfig(Checked):
     ] = "sample"
     pool: Annotated[
         PoolChoice,
-        basic(
+        Option(
             "Logits to predict with: the mean over both tokenizations, those of one tokenization, or the best of these "
             "on --dev, chosen for each seed.",
             paper="mean",
@@ -509,7 +509,7 @@ class TrainConfig(Checked):
     ] = "mean"
     epochs: Annotated[
         Count,
-        basic(
+        Option(
             "Passes over the training data.",
             paper=100,
             unset="as many as make 600 steps, above a hidden size of 384 in proportion (1,200 for 768), and at least "
@@ -519,7 +519,7 @@ class TrainConfig(Checked):
     max_steps: Annotated[Count | None, advanced("Stop after at most this many optimizer steps.")] = None
     learning_rate: Annotated[
         Positive,
-        basic(
+        Option(
             "Peak learning rate.",
             "--learning-rate --lr",
             paper=1e-5,
@@ -695,16 +695,16 @@ class ReadingOptions(Checked):
 class CompileConfig(Checked):
     """How a model is compiled."""
 
-    quantize: Annotated[Quantize, basic("Data type of the matrix products: float32 (none) or int8.")] = "none"
+    quantize: Annotated[Quantize, Option("Data type of the matrix products: float32 (none) or int8.")] = "none"
     seed: Annotated[int | None, Option("Seed of the model to compile.", unset="the first in the folder")] = None
-    task: Annotated[str | None, basic("Task of a multitask model to compile.")] = None
+    task: Annotated[str | None, Option("Task of a multitask model to compile.")] = None
 
 
 @dataclass(frozen=True)
 class QaConfig(Checked):
     """Which answers are predicted; ``None``: as in training, else as in the paper."""
 
-    top: Annotated[int, basic("Answers to each question.", panel=Panel.ANSWERS)] = 1
+    top: Annotated[int, Option("Answers to each question.", panel=Panel.ANSWERS)] = 1
     n_best: Annotated[Count, advanced("Number of spans in the softmax of the probabilities.")] = 20
     word_unit: Annotated[
         WordUnit | None,
@@ -771,10 +771,10 @@ class ServeConfig(Checked):
 
     PANEL = Panel.LIMITS
     host: Annotated[
-        str, basic("Address to listen on; 0.0.0.0 accepts requests from other machines.", panel=Panel.ADDRESS)
+        str, Option("Address to listen on; 0.0.0.0 accepts requests from other machines.", panel=Panel.ADDRESS)
     ] = "127.0.0.1"
     port: Annotated[
-        Annotated[int, Interval(ge=0, le=65535)], basic("Port to listen on; 0 takes a free one.", panel=Panel.ADDRESS)
+        Annotated[int, Interval(ge=0, le=65535)], Option("Port to listen on; 0 takes a free one.", panel=Panel.ADDRESS)
     ] = 8000
     allow_hosts: Annotated[
         tuple[str, ...],
@@ -870,7 +870,7 @@ class AdapterConfig(Checked):
     """What each task adds to a shared encoder (BERT and PALs, arXiv 1902.02671)."""
 
     adapter: Annotated[
-        AdapterName, basic("Adapter that each task adds to the encoder; none: only a head.", panel=Panel.ADAPTERS)
+        AdapterName, Option("Adapter that each task adds to the encoder; none: only a head.", panel=Panel.ADAPTERS)
     ] = "pals"
     """Projected attention with projections shared by all layers (``pals``), low-rank layers, narrow attention or
     feed-forward layers with their own or shared projections, a factor for each element (``lhuc``), two bottlenecks per

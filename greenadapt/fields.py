@@ -35,8 +35,6 @@ class Option:
     """The default as such a string."""
     negated: bool = False
     """Whether the option is a flag that switches the field off."""
-    is_basic: bool = False
-    """Whether the short help lists it."""
     needs: str = ""
     """An option such as ``--rows map`` without which this option has no effect; empty: that of the class, if any."""
 

@@ -107,7 +107,7 @@ COMMANDS = {
 }
 NOT_CHECKED = {  # of ray, tar and pip, and of all commands
     *("--head", "--dereference", "--hard-dereference", "--no-deps", "--force-reinstall"),
-    *("--help", "--help-all", "--version"),
+    *("--help", "--version"),
 }
 READ_EXAMPLES = ("finetune", "assess", "evaluate", "predict")
 PRINTED_BY = {

@@ -173,7 +173,7 @@ def test_the_cpu_half_never_loads_torch_or_ray(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [["--help"], ["w2v", "--help"], ["w2v", "--help-all"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["--help"], ["w2v", "--help"]], ids=" ".join)
 def test_help_loads_no_stage(words: list[str], tmp_path: Path) -> None:
     code = (
         "import sys; from greenadapt.cli import app\n"

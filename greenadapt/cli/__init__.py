@@ -19,9 +19,7 @@ from greenadapt.cli.options import (
     FIELDS,
     PAPER_VALUES,
     PRESET,
-    as_shown,
     command_words,
-    full_help_option,
     keep_argument,
     read_argument,
     refusal,
@@ -64,27 +62,7 @@ def _harmless() -> Iterator[None]:
         raise
 
 
-class _WithFullHelp:
-    """A command or a group with --help-all."""
-
-    _full_help_option: Any = None
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        if self.add_help_option:  # type: ignore[attr-defined]
-            self._full_help_option = self._full_help_option or full_help_option(parameters[-1])
-            parameters = [*parameters, self._full_help_option]
-        return parameters
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        super(_WithFullHelp, as_shown(self, ctx)).format_help(ctx, formatter)  # type: ignore[misc]
-
-
-class _Group(_WithFullHelp, TyperGroup):
-    """A group of commands with --help-all."""
-
-
-class _Main(_Group):
+class _Main(TyperGroup):
     """The application: all commands inside the error boundary."""
 
     def main(self, *arguments: Any, **options: Any) -> Any:
@@ -116,7 +94,7 @@ class _Main(_Group):
         return sorted(super().list_commands(ctx), key=[*_PANEL_OF].index)
 
 
-class _Command(_WithFullHelp, TyperCommand):
+class _Command(TyperCommand):
     """A command that also reads options from ``--config`` and the environment, and reports wrong values in one line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -132,7 +110,7 @@ class _Command(_WithFullHelp, TyperCommand):
         set_quiet(False)
         self._refuse_empty(values)
         order = read_argument(self, values, order)
-        if not values.keys() & {"help", "help_all"}:  # help shows the defaults
+        if "help" not in values:  # help shows the defaults
             self._take_settings(ctx, values)
         set_elsewhere = {
             name: setting.value
@@ -240,7 +218,7 @@ def main() -> None:
 for _command in _PANEL_OF:  # each file adds its command to the app
     import_module(f"{__name__}.{_command}")
 for _below in app.registered_groups:
-    _below.cls, _below.rich_help_panel = _Group, _PANEL_OF[str(_below.name)]
+    _below.rich_help_panel = _PANEL_OF[str(_below.name)]
 for _info in app.registered_commands:
     _info.rich_help_panel = _PANEL_OF[_info.callback.__name__]  # type: ignore[union-attr]
 for _group in (app, *(group.typer_instance for group in app.registered_groups)):

@@ -7,10 +7,10 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import AsArgument, Pick, basic, examples
+from greenadapt.cli.options import AsArgument, Pick, examples, option
 from greenadapt.config import AlignConfig, SessionOptions
 
-Vectors = Annotated[Path | None, basic("--vectors", "Path of word vectors: .bin, .vec, .txt (.gz), or a w2v result.")]
+Vectors = Annotated[Path | None, option("--vectors", "Path of word vectors: .bin, .vec, .txt (.gz), or a w2v result.")]
 
 
 @app.command(epilog=examples("align -c pydocs -m minilm", "align -m minilm --vectors vectors.bin -o aligned"))

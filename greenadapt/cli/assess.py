@@ -7,7 +7,7 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, basic, examples
+from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import (
     CHOSEN_FOR_ENTITIES,
     CHOSEN_FOR_TRAINING,
@@ -22,14 +22,14 @@ from greenadapt.errors import UsageError
 from greenadapt.fields import option_fields
 
 Corpus = Annotated[
-    str | None, basic("--corpus -c", "Assess the model in the workspace that was adapted to this corpus.")
+    str | None, option("--corpus -c", "Assess the model in the workspace that was adapted to this corpus.")
 ]
 Model = Annotated[
     str | None,
-    basic("--model -m", "The adapted model's folder; with --corpus, its base model [default: the only one]."),
+    option("--model -m", "The adapted model's folder; with --corpus, its base model [default: the only one]."),
 ]
 Base = Annotated[
-    str | None, basic("--base", "Compare with this model [default: the one that was adapted].", Panel.COMPARISON)
+    str | None, option("--base", "Compare with this model [default: the one that was adapted].", Panel.COMPARISON)
 ]
 _NO_DEV = ("pool", "keep", "patience")
 _CHOSEN = CHOSEN_FOR_TRAINING - {*_NO_DEV}

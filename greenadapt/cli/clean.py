@@ -7,11 +7,11 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, basic, examples
+from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import SessionOptions
 from greenadapt.errors import UsageError
 
-Yes = Annotated[bool, basic("--yes -y", "Do not ask.")]
+Yes = Annotated[bool, option("--yes -y", "Do not ask.")]
 
 
 @app.command(epilog=examples("clean", "clean --yes"))

@@ -6,7 +6,7 @@ import typer
 
 from greenadapt.cli import app, option_checks, settings
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, basic, examples
+from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import SessionOptions, TextOptions
 
 group = typer.Typer(no_args_is_help=True, help="List named corpora, and download and prepare one.")
@@ -24,7 +24,7 @@ Name = Annotated[
 ]
 Splitter = Annotated[
     str | None,
-    basic(
+    option(
         "--model -m",
         "The model whose tokenizer splits the text: a folder, a hub id, minilm or mpnet [default: only download].",
     ),

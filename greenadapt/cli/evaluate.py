@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, basic, examples, option
+from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import ReadingOptions, TaskConfig
 
 if TYPE_CHECKING:
@@ -20,18 +20,18 @@ Model = Annotated[
 Test = Annotated[
     list[str], option("--test", "Labelled file, or data set of the hub; repeatable, each is scored separately.")
 ]
-TaskName = Annotated[str | None, basic("--task", "Which task of a multitask model.")]
+TaskName = Annotated[str | None, option("--task", "Which task of a multitask model.")]
 Seed = Annotated[int | None, option("--seed", "Which of the folder's seeds to score [default: all].")]
 TextField = Annotated[
     list[str] | None,
-    basic("--text-field", "Classification: field or column of the text; twice for a pair [default: as in training]."),
+    option("--text-field", "Classification: field or column of the text; twice for a pair [default: as in training]."),
 ]
 LabelField = Annotated[
-    str | None, basic("--label-field", "Classification: field or column of the label [default: as in training].")
+    str | None, option("--label-field", "Classification: field or column of the label [default: as in training].")
 ]
 PredictionsFile = Annotated[
     Path | None,
-    basic(
+    option(
         "--predictions",
         "Write the predictions to this file as JSON lines, in the order of the examples; compressed if it "
         "ends in .gz, .bz2, .xz or .zst.",

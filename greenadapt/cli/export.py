@@ -7,11 +7,11 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, basic, examples
+from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import SessionOptions
 
 File = Annotated[Path, typer.Argument(help="The file to write: .bin, .vec or .txt, optionally with .gz.")]
-Vectors = Annotated[Path | None, basic("--vectors", "Path of vectors, instead of a corpus.")]
+Vectors = Annotated[Path | None, option("--vectors", "Path of vectors, instead of a corpus.")]
 
 
 @app.command(epilog=examples("export vectors.bin -c pydocs -m minilm", "export words.txt.gz --vectors vectors.bin"))

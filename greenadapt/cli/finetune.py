@@ -9,7 +9,7 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, Preset, basic, examples, option
+from greenadapt.cli.options import Pick, Preset, examples, option
 from greenadapt.config import (
     CHOSEN_FOR_ENTITIES,
     CHOSEN_FOR_TRAINING,
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 _SESSION = ("workspace", "max_time", "cluster", "gpus_each")
 
 
-Dev = Annotated[str | None, basic("--dev", "Labelled file to evaluate on after every epoch.", Panel.DATA)]
-Test = Annotated[str | None, basic("--test", "Labelled file to evaluate on at the end.", Panel.DATA)]
+Dev = Annotated[str | None, option("--dev", "Labelled file to evaluate on after every epoch.", Panel.DATA)]
+Test = Annotated[str | None, option("--test", "Labelled file to evaluate on at the end.", Panel.DATA)]
 Unlabelled = Annotated[
     str | None,
-    basic(
+    option(
         "--unlabelled",
         "Text of the domain without labels: a first model labels sentences of it, and the model learns from these, "
         "too. For NER.",
@@ -47,18 +47,18 @@ Unlabelled = Annotated[
 SaveLogits = Annotated[bool, option("--save-logits", "Save the logits of the test set.", Panel.DATA)]
 PresetOption = Annotated[
     Preset | None,
-    basic(
+    option(
         "--preset",
         f"paper: {PAPER['epochs']} epochs, learning rate {PAPER['learning_rate']}; with --tasks "
         f"{PALS_PAPER['epochs']} and {PALS_PAPER['learning_rate']}.",
         Panel.TRAINING,
     ),
 ]
-Seeds = Annotated[int, basic("--seeds", "Number of models to train, each with its seed.", Panel.TRAINING)]
+Seeds = Annotated[int, option("--seeds", "Number of models to train, each with its seed.", Panel.TRAINING)]
 FirstSeed = Annotated[int, option("--seed", "The first of the seeds.", Panel.TRAINING)]
 TasksFile = Annotated[
     Path | None,
-    basic(
+    option(
         "--tasks",
         "File (.toml) of tasks that share one encoder, instead of --task and --train; the defaults are then --mix "
         "sample --epochs 10 --lr 5e-5 --batch-size 32 --keep last --chunk 30 --decoding argmax.",
@@ -67,7 +67,7 @@ TasksFile = Annotated[
 ]
 OutFolder = Annotated[
     Path | None,
-    basic(
+    option(
         "--out -o",
         "Folder of the fine-tuned model [default: runs/TASK-MODEL-DATA, or with --tasks runs/tasks-MODEL-NAMES; "
         "-STRATEGY is appended if there is a memory].",
@@ -76,7 +76,7 @@ OutFolder = Annotated[
 ]
 Compare = Annotated[
     str | None,
-    basic("--compare", "Train this model (the base model) the same way and print the difference.", Panel.COMPARISON),
+    option("--compare", "Train this model (the base model) the same way and print the difference.", Panel.COMPARISON),
 ]
 Reference = Annotated[
     str | None,

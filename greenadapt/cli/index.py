@@ -7,16 +7,16 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, basic, examples, option
+from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import IndexConfig, SessionOptions, TextOptions
 
 Documents = Annotated[
     list[str], option("--documents", "Documents: a folder, a file or an archive, in any corpus format; repeatable.")
 ]
-Out = Annotated[Path, basic("--out -o", "Folder of the index.")]
+Out = Annotated[Path, option("--out -o", "Folder of the index.")]
 Model = Annotated[
     str | None,
-    basic(
+    option(
         "--model -m",
         "An encoder, adapted or not, whose tokenizer splits text into words, as languages without spaces need "
         "[default: words are runs of letters and digits].",

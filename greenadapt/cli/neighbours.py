@@ -6,11 +6,11 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, basic, examples
+from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import SessionOptions
 
 Words = Annotated[list[str], typer.Argument(help="Words, as the model's tokenizer splits them.")]
-Top = Annotated[int, basic("--top", "Number of neighbours of each word.")]
+Top = Annotated[int, option("--top", "Number of neighbours of each word.")]
 
 
 @app.command(epilog=examples("neighbours --model adapted tuple generator", "neighbours --corpus pydocs tuple"))

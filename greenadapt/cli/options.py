@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from copy import copy
 from dataclasses import MISSING, replace
 from functools import partial, wraps
 from inspect import Parameter, signature
@@ -25,14 +24,9 @@ if TYPE_CHECKING:
     from greenadapt.stages.session import Session
 
 
-def option(names: str, text: str, panel: str | None = None, *, is_basic: bool = False, **settings: Any) -> Any:
-    """A typer option with the help ``text``, which the short help lists if it is basic; spaces separate ``names``."""
-    result = typer.Option(*names.split(), help=text, rich_help_panel=panel, **settings)
-    result.is_basic = is_basic
-    return result
-
-
-basic = partial(option, is_basic=True)
+def option(names: str, text: str, panel: str | None = None, **settings: Any) -> Any:
+    """A typer option with the help ``text``; spaces separate its ``names``."""
+    return typer.Option(*names.split(), help=text, rich_help_panel=panel, **settings)
 
 
 FIELDS, PAPER_VALUES = "option_fields", "paper_values"
@@ -89,14 +83,22 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         command(**arguments)
 
     parameters_ = [*_argument(parameters.get(_OPTION)), *parameters.values()]
-    for mark in chain.from_iterable(map(_marks, parameters_)):
-        complete_option(mark)
+    for parameter in parameters_:
+        _finish_marks(parameter)
     parameters_ = sorted([*parameters_, *_common(parameters_)], key=_is_advanced)  # their panel is the last
     run.__signature__ = signature(command).replace(parameters=parameters_)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters_}
     setattr(run, FIELDS, fields)
     setattr(run, PAPER_VALUES, {name: str(value) for name, value in paper.items()})
     return run
+
+
+def _finish_marks(parameter: Parameter) -> None:
+    """Add completion to the options of a parameter; the help of a flag shows no value."""
+    for mark in _marks(parameter):
+        complete_option(mark)
+        if get_args(parameter.annotation)[0] is bool:
+            mark.metavar = ""
 
 
 PRESET = "preset"
@@ -163,6 +165,9 @@ def _configuration(annotation: Any) -> tuple[Any, bool, Pick]:
     return annotation if is_config else None, is_called, pick
 
 
+_WIDEST_CHOICES = 12  # characters, with "|" between
+
+
 def _parameter(field: Field, default: Any) -> Parameter:
     """The field as a parameter with a typer option."""
     kind, unset = without_ranges(field.kind), field.option.unset
@@ -177,11 +182,15 @@ def _parameter(field: Field, default: Any) -> Parameter:
         kind = kind | None
     elif default is MISSING:
         default = Parameter.empty
+    choices = [str(name) for part in (kind, *get_args(kind)) if get_origin(part) is Literal for name in get_args(part)]
+    is_wide = len("|".join(choices)) > _WIDEST_CHOICES
     details = [("paper", field.option.paper), ("default", (unset or None) if default is None else None)]
-    text = " ".join([field.option.help, *(f"[{name}: {value}]" for name, value in details if value is not None)])
+    names = [f"One of {', '.join(choices)}."] if is_wide else []
+    notes = [f"[{name}: {value}]" for name, value in details if value is not None]
+    text = " ".join([field.option.help, *names, *notes])
     is_shown = default not in (None, Parameter.empty)
-    is_basic = field.option.is_basic
-    typer_option = option(" ".join(field.names), text, field.option.panel, is_basic=is_basic, show_default=is_shown)
+    settings: dict[str, Any] = {"metavar": "<name>"} if is_wide else {}
+    typer_option = option(" ".join(field.names), text, field.option.panel, show_default=is_shown, **settings)
     return Parameter(field.parameter, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, typer_option])
 
 
@@ -204,80 +213,6 @@ def _chosen(picked: list[Field], values: dict[str, Any]) -> dict[str, Any]:
 
 def _is_advanced(parameter: Parameter) -> bool:
     return any(getattr(mark, "rich_help_panel", None) == Panel.ADVANCED for mark in _marks(parameter))
-
-
-_MAX_WITHOUT_PANELS = 15  # options; more are grouped in panels
-_WIDEST_CHOICES = 12  # characters, with "|" between
-_FULL_HELP = "greenadapt.full_help"
-"""Key in a context's ``meta``: whether the help is that of --help-all."""
-
-
-def full_help_option(help_option: Any) -> Any:
-    """--help-all, made from --help."""
-
-    def show(ctx: Any, parameter: Any, value: bool) -> None:
-        ctx.meta[_FULL_HELP] = value
-        help_option.callback(ctx, parameter, value)
-
-    option = copy(help_option)
-    option.name, option.opts, option.callback = "help_all", ["--help-all"], show
-    option.help = "Show all options and exit."
-    return option
-
-
-def as_shown(command: Any, ctx: Any) -> Any:
-    """A copy of ``command`` for its help: with all options, or with those that are required or basic."""
-    copied, parameters = copy(command), command.get_params(ctx)
-    is_full = ctx.meta.get(_FULL_HELP, False)
-    copied.params = [_help_parameter(parameter) for parameter in parameters if is_full or _is_basic(command, parameter)]
-    copied.add_help_option = False  # --help is among the parameters
-    if is_full:
-        return copied
-    options = [parameter for parameter in copied.params if parameter.param_type_name == "option"]
-    if len(options) <= _MAX_WITHOUT_PANELS:
-        for option in options:
-            option.rich_help_panel = None
-    if len(copied.params) < len(parameters) - 1:  # all but --help-all
-        help_all = " ".join(["greenadapt", *command_words(ctx), "--help-all"])
-        copied.epilog = f"{command.epilog}\n\nMore options: `{help_all}`"
-    return copied
-
-
-def _is_basic(command: Any, parameter: Any) -> bool:
-    """Whether the short help lists a parameter; the help of a group lists all."""
-    if parameter.name == "help_all":
-        return False
-    is_needed = parameter.required or parameter.param_type_name == "argument" or parameter.name == "help"
-    if is_needed or hasattr(command, "commands"):
-        return True
-    marks = _marks(signature(command.callback).parameters[parameter.name])
-    return any(getattr(mark, "is_basic", False) for mark in marks)
-
-
-def _help_parameter(parameter: Any) -> Any:
-    """A copy of a parameter for the help: flags without type, their opposites and long lists of choices in the text."""
-    copied, kind = copy(parameter), parameter.type_descriptor
-    choices = [str(getattr(choice, "value", choice)) for choice in kind.choices or ()]
-    if getattr(copied, "is_flag", False):
-        copied.metavar = ""
-        if copied.secondary_opts:
-            copied.help = _with_sentence(copied.help, f"The opposite is {' or '.join(copied.secondary_opts)}.")
-            if copied.default is not None and copied.show_default:
-                names = copied.opts if copied.default else copied.secondary_opts
-                copied.help += f" [default: {names[0].removeprefix('--')}]"
-            copied.secondary_opts, copied.show_default = [], False
-    elif copied.metavar is None and len("|".join(choices)) > _WIDEST_CHOICES:
-        copied.metavar = "<name>"
-        copied.help = _with_sentence(copied.help, f"One of {', '.join(choices)}.")
-    elif copied.metavar is None and kind.is_list and not choices:
-        copied.metavar = parameter.display_type(None).replace("list[", "").replace("]", "").replace("Path", "path")
-    return copied
-
-
-def _with_sentence(text: str, sentence: str) -> str:
-    """Insert a sentence before the notes in brackets of ``text``."""
-    sentences, bracket, notes = text.partition(" [")
-    return f"{sentences.removesuffix('.')}. {sentence}{bracket}{notes.removesuffix('.')}"
 
 
 _WORDS: ContextVar[Mapping[str, list[str]]] = ContextVar("words")
@@ -377,41 +312,43 @@ def keep_argument(ctx: Any) -> None:
 
 Corpus = Annotated[
     str | None,
-    basic(
+    option(
         "--corpus -c",
         "A named corpus (see greenadapt corpus list), a recipe (.toml), a text file, or - for standard input.",
     ),
     AsArgument(),
 ]
 Model = Annotated[
-    str | None, basic("--model -m", "A model folder, a hub id, minilm or mpnet [default: the only one used so far].")
+    str | None, option("--model -m", "A model folder, a hub id, minilm or mpnet [default: the only one used so far].")
 ]
 CorpusOfResults = Annotated[
     str | None,
-    basic("--corpus -c", "The corpus whose results in the workspace to use, by name or file [default: the only one]."),
+    option("--corpus -c", "The corpus whose results in the workspace to use, by name or file [default: the only one]."),
 ]
 AdaptedTo = Annotated[
     str | None,
-    basic("--corpus -c", "Train the model in the workspace that was adapted to this corpus; no text is read from it."),
+    option("--corpus -c", "Train the model in the workspace that was adapted to this corpus; no text is read from it."),
 ]
 Trained = Annotated[
     str | None,
-    basic(
+    option(
         "--model -m",
         "The model to train: a folder, adapted or not, a hub id, minilm or mpnet; with --corpus, the base of the "
         "adapted model [default: the only one].",
     ),
 ]
-OnlyCorpus = Annotated[str | None, basic("--corpus -c", "Only results of this corpus, by name or file [default: all].")]
-OnlyModel = Annotated[str | None, basic("--model -m", "Only results for this base model [default: all].")]
-TrainFile = Annotated[
-    list[str] | None, basic("--train", "Labelled file, or data set of the hub; repeatable.", Panel.DATA)
+OnlyCorpus = Annotated[
+    str | None, option("--corpus -c", "Only results of this corpus, by name or file [default: all].")
 ]
-AlignmentPath = Annotated[Path | None, basic("--alignment", "Path of an align result, instead of a corpus.")]
-AsJson = Annotated[bool, basic("--json", "Print JSON instead of text.")]
+OnlyModel = Annotated[str | None, option("--model -m", "Only results for this base model [default: all].")]
+TrainFile = Annotated[
+    list[str] | None, option("--train", "Labelled file, or data set of the hub; repeatable.", Panel.DATA)
+]
+AlignmentPath = Annotated[Path | None, option("--alignment", "Path of an align result, instead of a corpus.")]
+AsJson = Annotated[bool, option("--json", "Print JSON instead of text.")]
 Memory = Annotated[
     str | None,
-    basic(
+    option(
         "--memory",
         "A general model whose states the trained model sees: a folder, a hub id, or base for the model that "
         "--model was adapted from.",

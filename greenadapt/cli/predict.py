@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from greenadapt.cli import app
-from greenadapt.cli.options import Pick, basic, examples, option
+from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import EnsembleRule, ReadingOptions, SessionOptions, TaskConfig
 from greenadapt.errors import InputError, UsageError, harmless, harmless_json
 
@@ -25,20 +25,20 @@ Ensemble = Annotated[
 ]
 TaskNames = Annotated[
     str | None,
-    basic(
+    option(
         "--task", "Which task of a multitask model; separate several with commas, and what they share is computed once."
     ),
 ]
 Input = Annotated[
     str,
-    basic(
+    option(
         "--input -i",
         "Text with one entry per line, JSON lines, CSV, TSV, or CoNLL columns; compressed or not; - is standard input.",
     ),
 ]
 Format = Annotated[
     Literal["text", "jsonl", "conll", "squad"] | None,
-    basic(
+    option(
         "--format",
         "Format of the input. jsonl: JSON lines or one JSON array; conll, for NER: words in columns, one sentence per "
         "entry [default: by its name: jsonl for .jsonl, .json and .ndjson, but squad for question "
@@ -46,16 +46,16 @@ Format = Annotated[
         ".csv and .tsv; else text].",
     ),
 ]
-Bio = Annotated[bool, basic("--bio", "NER: write one word and its tag per line instead of JSON.")]
+Bio = Annotated[bool, option("--bio", "NER: write one word and its tag per line instead of JSON.")]
 Glue = Annotated[bool, option("--glue", "Read a test table of GLUE, and write a submission to its leaderboard.")]
 OutFile = Annotated[
     Path | None,
-    basic(
+    option(
         "--out -o",
         "Write to this file, once complete, instead of stdout; compressed if it ends in .gz, .bz2, .xz or .zst.",
     ),
 ]
-AsJson = Annotated[bool, basic("--json", "Print JSON lines, which is the default.")]
+AsJson = Annotated[bool, option("--json", "Print JSON lines, which is the default.")]
 
 
 @app.command(

@@ -7,7 +7,7 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, basic, examples, option
+from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import (
     GMAP_PRETRAINING,
     MemoryConfig,
@@ -24,10 +24,10 @@ Text = Annotated[
 ]
 GeneralText = Annotated[
     str | None,
-    basic("--general-text", "Text of no particular domain: the loss on it shows what the model forgets.", Panel.TEXT),
+    option("--general-text", "Text of no particular domain: the loss on it shows what the model forgets.", Panel.TEXT),
 ]
 OutFolder = Annotated[
-    Path | None, basic("--out -o", "Folder of the trained model [default: runs/pretrain-MODEL-TEXT].", Panel.RESULTS)
+    Path | None, option("--out -o", "Folder of the trained model [default: runs/pretrain-MODEL-TEXT].", Panel.RESULTS)
 ]
 
 

@@ -8,11 +8,11 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.cli.options import basic, examples
+from greenadapt.cli.options import examples, option
 
 Folder = Annotated[Path, typer.Argument(help="The folder of a model: adapted, pre-trained or fine-tuned.")]
 Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The repository on the hub; created if it is new.")]
-Private = Annotated[bool, basic("--private", "Create a new repository as a private one.")]
+Private = Annotated[bool, option("--private", "Create a new repository as a private one.")]
 
 
 @app.command(epilog=examples("push adapted me/minilm-papers --private", "push runs/ner me/diseases"))

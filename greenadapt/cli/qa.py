@@ -10,7 +10,7 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, basic, examples, option
+from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import Panel, QaConfig, ReadingOptions, RetrievalConfig, SessionOptions, TextOptions
 from greenadapt.errors import UsageError
 
@@ -27,7 +27,7 @@ Model = Annotated[
 ]
 Data = Annotated[
     str | None,
-    basic(
+    option(
         "--data",
         "Questions with contexts: SQuAD's JSON, JSON lines, CSV, or a hub data set; scored if they have answers.",
         Panel.QUESTIONS,
@@ -35,24 +35,24 @@ Data = Annotated[
 ]
 Context = Annotated[
     str | None,
-    basic("--context", "One document: a file of text or of a corpus format; - is standard input.", Panel.QUESTIONS),
+    option("--context", "One document: a file of text or of a corpus format; - is standard input.", Panel.QUESTIONS),
 ]
 Documents = Annotated[
     list[str] | None,
-    basic(
+    option(
         "--documents", "Documents: a folder, a file or an archive, in any corpus format; repeatable.", Panel.QUESTIONS
     ),
 ]
 IndexFolder = Annotated[
     str | None,
-    basic("--index", "What index wrote: each question is put to the paragraphs that match it best.", Panel.SEARCH),
+    option("--index", "What index wrote: each question is put to the paragraphs that match it best.", Panel.SEARCH),
 ]
 QuestionText = Annotated[
-    list[str] | None, basic("--question -q", "A question about the documents; repeatable.", Panel.QUESTIONS)
+    list[str] | None, option("--question -q", "A question about the documents; repeatable.", Panel.QUESTIONS)
 ]
 Questions = Annotated[
     str | None,
-    basic(
+    option(
         "--questions",
         "File of questions about the documents: JSON lines with question and optional id, or text with one per line.",
         Panel.QUESTIONS,
@@ -65,10 +65,10 @@ Compare = Annotated[
         "The model before adaptation: print its answers and scores next to those by each tokenization and both.",
     ),
 ]
-TaskOption = Annotated[str | None, basic("--task", "Which task of a multitask model answers.")]
+TaskOption = Annotated[str | None, option("--task", "Which task of a multitask model answers.")]
 OutFolder = Annotated[
     Path | None,
-    basic(
+    option(
         "--out -o",
         "Write answers.jsonl and scores.json to this folder.",
         Panel.RESULTS,

@@ -7,7 +7,7 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, basic, examples
+from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import SessionOptions
 
 Folders = Annotated[
@@ -15,7 +15,7 @@ Folders = Annotated[
 ]
 OutFile = Annotated[
     Path | None,
-    basic("--out -o", "A new file for the page [default: report-CORPUS-MODEL.html or report-FOLDER.html here]."),
+    option("--out -o", "A new file for the page [default: report-CORPUS-MODEL.html or report-FOLDER.html here]."),
 ]
 
 

@@ -6,11 +6,11 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.cli.options import basic, examples
+from greenadapt.cli.options import examples, option
 
 Folder = Annotated[str, typer.Argument(help="The folder that index wrote.", metavar="INDEX")]
 Query = Annotated[str, typer.Argument(help="A question, or words.", metavar="QUERY")]
-Top = Annotated[int, basic("--top", "Number of paragraphs.")]
+Top = Annotated[int, option("--top", "Number of paragraphs.")]
 
 
 @app.command(epilog=examples('search papers.index "incubation period"', 'search papers.index "incubation" --top 3'))

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from greenadapt.cli import app
-from greenadapt.cli.options import Pick, basic, examples, option
+from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import Panel, ReadingOptions, RetrievalConfig, ServeConfig
 from greenadapt.errors import require
 
@@ -16,14 +16,14 @@ Models = Annotated[
 ]
 IndexFolder = Annotated[
     str | None,
-    basic(
+    option(
         "--index",
         "What index wrote: a question without a text is put to the paragraphs that match it best.",
         Panel.SEARCH,
     ),
 ]
 TaskName = Annotated[
-    str | None, basic("--task", "Serve only this task of multitask models [default: all of their tasks].")
+    str | None, option("--task", "Serve only this task of multitask models [default: all of their tasks].")
 ]
 
 

@@ -7,7 +7,7 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, basic, examples
+from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import SessionOptions
 
 Folders = Annotated[
@@ -17,7 +17,7 @@ Folders = Annotated[
     ),
 ]
 Verify = Annotated[
-    bool, basic("--verify", "Compare the content of all files with their checksums, which reads them all.")
+    bool, option("--verify", "Compare the content of all files with their checksums, which reads them all.")
 ]
 
 

@@ -55,7 +55,7 @@ NAMED = [recipe.name for recipe in list_recipes()]
         ("greenadapt finetune --compare be", ["bert"]),
         ("greenadapt align --meth", ["--method"]),
         ("greenadapt align --rand", ["--random-scale"]),
-        ("greenadapt align --help", ["--help", "--help-all"]),
+        ("greenadapt align --help", ["--help"]),
         ("greenadapt align --workspace elsewhere -c pap", []),
     ],
 )

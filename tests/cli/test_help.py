@@ -1,4 +1,4 @@
-"""What --help shows: commands in panels, the main options of a command, and with --help-all every option."""
+"""What --help shows: commands in panels, and every option of a command."""
 
 import re
 from typing import Any
@@ -21,7 +21,6 @@ PANELS = {
 
 COMMANDS = {tuple(key.split("-")): command for key, command in commands_of(GROUP).items()}
 """Words → command."""
-MAIN_OPTIONS = {"--model", "--corpus", "--out", "--task", "--json"}
 
 
 def printed(*words: str) -> str:
@@ -42,7 +41,6 @@ def test_commands_are_in_panels_in_the_order_of_the_work() -> None:
     assert [name for name in titles if name in PANELS] == [*PANELS]
     assert {title: titles[title] for title in PANELS} == PANELS
     assert {*GROUP.commands} == {name for names in PANELS.values() for name in names}
-    assert "bool" not in printed("--help") + printed("corpus", "--help")
 
 
 def test_version() -> None:
@@ -67,41 +65,18 @@ def options_of(command: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_help_shows_the_main_options_and_names_the_rest(words: tuple[str, ...]) -> None:
-    options, short = options_of(COMMANDS[words]), options_in(text := printed(*words, "--help"))
-    required = {parameter.opts[0] for parameter in COMMANDS[words].params if parameter.required} & options
-    assert {"--help", *(MAIN_OPTIONS & options), *required} <= short <= {"--help", *options}
-    assert len(short) <= (25 if words == ("finetune",) else 15)
-    assert len(panels(text).keys() - {"Arguments"}) == 1 or words == ("finetune",)
-    assert text.rstrip().splitlines()[-1].strip() == f"More options: greenadapt {' '.join(words)} --help-all"
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_full_help_shows_every_option_uncut_and_with_a_text(words: tuple[str, ...]) -> None:
-    text, parameters = printed(*words, "--help-all"), COMMANDS[words].params
-    assert options_in(text) == {"--help", "--help-all", *options_of(COMMANDS[words])}
-    assert "More options" not in text
+def test_help_shows_every_option_uncut_and_with_a_text(words: tuple[str, ...]) -> None:
+    text, parameters = printed(*words, "--help"), COMMANDS[words].params
+    assert options_in(text) == {"--help", *options_of(COMMANDS[words])}
     assert "Output and settings" in panels(text)
     names = {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)}
     shown_words = {*text.replace(",", " ").replace(". ", " ").split()}
     assert [name for name in names if name.startswith("-") and name not in shown_words] == []
-    assert "<bool>" not in shown_words
     assert all(parameter.help for parameter in parameters)
 
 
 @pytest.mark.parametrize("name", ["adapt", "w2v", "finetune", "pretrain"])
-def test_common_options_come_first_and_the_text_has_room(name: str) -> None:
-    before, _, after = printed(name, "--help-all").partition("─ Advanced ─")
+def test_common_options_come_first(name: str) -> None:
+    before, _, _ = printed(name, "--help").partition("─ Advanced ─")
     assert all(option in before for option in ("--model", "--epochs", "--out", "--help"))
     assert not any(option in before for option in ("--window ", "--warmup", "--gate-init"))
-    panel = after.split("╰")[0]
-    texts = [line.rsplit(">  ", 1)[-1] for line in panel.splitlines() if line.count(">  ") == 1]
-    assert len(texts) > 4
-    assert min(map(len, texts)) >= 33
-
-
-@pytest.mark.parametrize("words", [(), ("corpus",)], ids=["greenadapt", "corpus"])
-def test_a_group_has_no_more_options_than_help_shows(words: tuple[str, ...]) -> None:
-    text, full = printed(*words, "--help"), printed(*words, "--help-all")
-    assert "More options" not in text
-    assert options_in(full) == options_in(text) | {"--help-all"}

@@ -111,5 +111,5 @@ def test_the_preset_of_cross_validation(
 
 
 def test_a_command_that_follows_another_paper_has_no_preset(run_alone: Run) -> None:
-    assert "--preset" in run_alone("assess", "--help-all").stdout
-    assert "--preset" not in run_alone("pretrain", "--help-all").stdout  # G-MAP's settings are its defaults
+    assert "--preset" in run_alone("assess", "--help").stdout
+    assert "--preset" not in run_alone("pretrain", "--help").stdout  # G-MAP's settings are its defaults

@@ -110,4 +110,4 @@ def options_of(command: Any) -> set[str]:
     """All options of a command, or of those of a group."""
     names = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     below = getattr(command, "commands", {}).values()
-    return names.union({"--help", "--help-all"}, *map(options_of, below))
+    return names.union({"--help"}, *map(options_of, below))
