@@ -88,12 +88,11 @@ class Cluster:
         *arguments: Any,
         gpus: float = 0,
         options: Mapping[str, Any] = {},
-        while_waiting: Callable[[], None] = lambda: None,
     ) -> Iterator[Answer]:
         """Call ``function(item, *arguments)`` for each item on any node; yields the answers in the order of the items.
 
         Each call has a core and ``gpus`` to itself; ``options`` are Ray's for a task. At most twice as many calls as
-        run at once are unfinished or wait to be read; ``while_waiting`` is called every second. Ray repeats a call
+        run at once are unfinished or wait to be read. Ray repeats a call
         whose node dies elsewhere, so a call that was interrupted must do no harm. Raises the error of a call, or of
         ``items`` after the answers to all items before it, and what ``count`` raises; the other calls are cancelled.
         """
@@ -111,7 +110,6 @@ class Cluster:
                     break
                 while not self.ray.wait([waiting[0]], timeout=_EVERY)[0]:
                     self.count(gpus)
-                    while_waiting()
                 yield self.get(waiting.popleft())
         finally:
             for call in waiting:

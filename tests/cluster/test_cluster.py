@@ -1,6 +1,8 @@
 """A real Ray cluster of several nodes on this machine: found, checked, and given work."""
 
+import _thread
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,11 +69,13 @@ def test_work_ends_with_its_command(cluster: clusters.Cluster, tmp_path: Path) -
     """As after Ctrl-C, which comes while it waits: other work gets the cores at once."""
 
     def interrupt() -> None:
-        if len([*tmp_path.iterdir()]) == 4:
-            raise KeyboardInterrupt
+        while len([*tmp_path.iterdir()]) < 4:
+            time.sleep(0.1)
+        _thread.interrupt_main()
 
+    threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-        next(cluster.run(_wait_in_folder, range(9), str(tmp_path), while_waiting=interrupt))
+        next(cluster.run(_wait_in_folder, range(9), str(tmp_path)))
     begin = time.monotonic()
     assert list(cluster.run(_square, range(4))) == [0, 1, 4, 9]
     assert time.monotonic() - begin < 30

@@ -39,7 +39,7 @@ def spoil(four_nodes: Any, folder: Path) -> None:
         time.sleep(0.02)
     (works[0] / "seeds" / "1").mkdir(parents=True)
     (works[0] / "seeds" / "1" / ".state").write_text("not a folder")
-    while not [*folder.rglob(".progress")]:
+    while not [*folder.rglob(".state/*")]:
         time.sleep(0.05)
     four_nodes.remove_node(four_nodes.worker_nodes.copy().pop(), allow_graceful=False)
 
@@ -186,11 +186,9 @@ def test_an_experiment_is_that_of_one_machine(
         printed = capsys.readouterr()
         return json.loads(printed.out.replace(f"/{out}/", "/")), printed.err
 
-    on_cluster, messages = run("there", "--cluster", four_nodes.address)
+    on_cluster, _ = run("there", "--cluster", four_nodes.address)
     assert on_cluster == run("here")[0]
-    assert messages.count("trains on") == 4
     cells = [cell for cell in on_cluster["cells"] if cell["table"] == "Table 2 (bottom)"]
     assert [(cell["seeds"], cell["missing"]) for cell in cells] == [
         (2, "")
     ] * 6  # precision, recall and F1 of two models
-    assert "trains on" not in run("there", "--cluster", four_nodes.address)[1]

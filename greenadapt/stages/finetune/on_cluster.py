@@ -6,10 +6,9 @@ node died resumes on another node from its last checkpoint, and this command or 
 
 import os
 import socket
-import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,16 +17,14 @@ from greenadapt.cluster import Cluster, connected
 from greenadapt.corpus.opening import visible_files
 from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ResourceError, UsageError, counted, duration, first_line, rounded
-from greenadapt.progress import Bar, Silent, SilentBar
+from greenadapt.progress import Bar, Silent
 from greenadapt.stages.finetune.train import Finetuning, is_finished
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import expanded
 from greenadapt.storage.results import Attempts, Outcome, claim
 from greenadapt.workers import launched_processes
 
-_PROGRESS, _LOG = ".progress", ".log"
-_EVERY = 1.0
-"""Seconds between two reports of a task."""
+_LOG = ".log"
 
 
 @dataclass(frozen=True)
@@ -142,7 +139,7 @@ class _Answer:
 
 def _train(task: _SeedTask, cwd: str) -> _Answer:
     """Train a seed; it is finished only once the first seed of its run is."""
-    progress = _Reporting(task.folder)
+    progress = _Messages()
     error = ""
     with Meter() as meter:
         try:
@@ -167,8 +164,6 @@ class _Training:
     def __init__(self, session: Session, cluster: Cluster, begun: Mapping[int, Begun]) -> None:
         self._session, self._cluster, self._begun = session, cluster, begun
         self._costs = dict.fromkeys(begun, Cost())
-        self._shares: dict[Path, float] = {}
-        """The share of the finished steps of each task, by its folder."""
         self._reported: set[tuple[str, str]] = set()
         self._errors: dict[Path, str] = {}
 
@@ -187,32 +182,9 @@ class _Training:
         return Failures(frozenset(task.run_number for task in failed), len(failed), first)
 
     def _round(self, tasks: Sequence[_SeedTask], bar: Bar) -> None:
-        def look() -> None:
-            for task in tasks:
-                self._look(task, bar)
-
-        for task in tasks:
-            (task.folder / _PROGRESS).unlink(missing_ok=True)  # of an earlier command
         gpus, cwd = self._cluster.gpus_each(self._session.gpus_each), str(Path.cwd())
-        answers = self._cluster.run(_train, tasks, cwd, gpus=gpus, while_waiting=look)
-        for task, answer in zip(tasks, answers, strict=True):
-            look()
+        for task, answer in zip(tasks, self._cluster.run(_train, tasks, cwd, gpus=gpus), strict=True):
             self._end(task, answer, bar)
-
-    def _look(self, task: _SeedTask, bar: Bar) -> None:
-        """Pass on the progress that a task has written."""
-        try:
-            node, step, steps = (task.folder / _PROGRESS).read_text("utf-8").split()
-        except (OSError, ValueError):  # not there, or half-written
-            return
-        if task.folder not in self._shares:
-            self._session.progress.note(f"{task.name}: trains on {node}, from step {int(step):,}")
-        self._advance(task, int(step) / int(steps), bar)
-
-    def _advance(self, task: _SeedTask, share: float, bar: Bar) -> None:
-        last_share = self._shares.get(task.folder, 0.0)
-        bar.advance(max(share - last_share, 0.0))
-        self._shares[task.folder] = max(share, last_share)
 
     def _end(self, task: _SeedTask, answer: _Answer, bar: Bar) -> None:
         progress = self._session.progress
@@ -227,15 +199,14 @@ class _Training:
             log = task.folder / _LOG
             progress.warn(f"{task.name}: failed on {answer.node}; the whole error is in {log} ({answer.error})")
         elif task.is_finished:
-            self._advance(task, 1.0, bar)
+            bar.advance(1)
             progress.note(f"{task.name}: {task.score()}, {duration(answer.cost.seconds)} on {answer.node}")
 
 
-class _Reporting:
-    """The progress of a task: its steps go into a file that the command reads, its messages into the answer."""
+class _Messages(Silent):
+    """Collects the messages of a task, which go into its answer."""
 
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / _PROGRESS
+    def __init__(self) -> None:
         self.messages: list[tuple[str, str]] = []
 
     def note(self, message: str) -> None:
@@ -243,18 +214,3 @@ class _Reporting:
 
     def warn(self, message: str) -> None:
         self.messages.append(("warn", message))
-
-    @contextmanager
-    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
-        yield _Steps(self._file, total) if unit == "steps" and total else SilentBar()
-
-
-class _Steps:
-    def __init__(self, file: Path, total: float) -> None:
-        self._file, self._total, self._step, self._next = file, total, 0.0, 0.0
-
-    def advance(self, amount: float, **facts: str) -> None:
-        self._step += amount
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _EVERY
-            self._file.write_text(f"{socket.gethostname()} {self._step:.0f} {self._total:.0f}", "utf-8")
