@@ -150,11 +150,8 @@ class StageData:
     cost: Json
 
 
-def cost_section(stages: Sequence[StageData], paper: Sequence[Json]) -> Section:
-    """Time and energy of each result, the commands, and the table of Poerner et al. (2020) beside them.
-
-    ``paper`` is as ``paper_costs`` gives it.
-    """
+def cost_section(stages: Sequence[StageData]) -> Section:
+    """Time and energy of each result, and the commands."""
     whole = total(stage.cost for stage in stages)
     rows = [_cost_row(stage.name, stage.cost) for stage in stages if stage.cost]
     rows.append(_cost_row("all", whole.as_dict()))
@@ -162,12 +159,6 @@ def cost_section(stages: Sequence[StageData], paper: Sequence[Json]) -> Section:
     values = [{"result": stage.name, "seconds": stage.cost["seconds"]} for stage in stages if stage.cost]
     encoding = {"y": _names("result"), "x": {"field": "seconds", "type": "quantitative", "title": None}}
     spec = _spec(values, mark="bar", encoding=encoding, height=max(60, 26 * len(values)))
-    dollars = f"{whole.usd_low:,.4f} to {whole.usd_high:,.4f}"
-    beside = [["these results", "", f"{whole.seconds / 3600:,.3f}", f"{whole.co2_kg:,.6f}", dollars]]
-    for row in paper:
-        dollars = f"{row['usd_low']:,.2f} to {row['usd_high']:,.2f}"
-        name = f"{row['paper']} {row['size']}".strip()
-        beside.append([name, row["hardware"], f"{row['hours']:,.1f}", f"{row['co2_kg']:,.2f}", dollars])
     commands = [[stage.name, stage.command or "not known"] for stage in stages]
     return Section(
         "cost",
@@ -176,8 +167,6 @@ def cost_section(stages: Sequence[StageData], paper: Sequence[Json]) -> Section:
             Chart("Time (seconds)", spec),
             Table("Results and their cost", columns, rows),
             Table("What made them", ["result", "command"], commands, ()),
-            Table("Beside the paper's", ["model", "hardware", "hours", "CO2 (kg)", "dollars"], beside, (2, 3, 4)),
-            "The other rows are those of Poerner et al. (2020), by the paper's formula. "
             f"Energy: {whole.energy_source}. CO2: {whole.co2_source}.",
         ],
     )

@@ -1,6 +1,6 @@
 """``report``: one page about the results for a corpus and a model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -32,7 +32,6 @@ from greenadapt.report.tables import MAP, TASK_NAMES, Table, loss_tables
 from greenadapt.stages.expand import N_COUNTED
 from greenadapt.stages.finetune.compare import statistics_of
 from greenadapt.stages.finetune.train import read_scores
-from greenadapt.stages.machine import paper_costs
 from greenadapt.stages.session import ALIGN, CORPUS, EXPAND, FINETUNE, PRETRAIN, W2V, Session
 from greenadapt.stages.status import with_ancestors
 from greenadapt.storage.arrays import Array, FloatArray
@@ -44,7 +43,7 @@ from greenadapt.tasks.base import load_task
 from greenadapt.tasks.metrics import contexts_of, interval, paired, resampled
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.vectors.neighbours import nearest, on_plane, unit_rows
+from greenadapt.vectors.neighbours import on_plane, unit_rows
 from greenadapt.vectors.quality import has_counts
 from greenadapt.vectors.rows import mean_of_pieces
 from greenadapt.vectors.word_vectors import VOCABULARY
@@ -54,9 +53,6 @@ _FEWEST = 20
 _N_MAP = 200
 _N_NAMED = 8
 """The number of words in the map that get a label."""
-_N_QUERIES = 20
-_N_ADDED = 5000
-_N_NEAR = 6
 
 
 @dataclass(frozen=True)
@@ -170,31 +166,6 @@ class Adapted:
         ]
         return chart_map(points, share)
 
-    def list_neighbours(self) -> Table:
-        """Words with their neighbours: pieces near their pieces, pieces near their new row, words near that row."""
-        frequent = self.order[:_N_ADDED]
-        entries = frequent[:_N_QUERIES]
-        new_rows = self._rows(entries + self.tokenizer.added.first_id)
-        queries = np.concatenate([self._as_pieces(entries), new_rows])
-        special = np.setdiff1d(np.arange(self.base_ids[-1] + 1), self.base_ids)
-        hidden = np.broadcast_to(special, (len(queries), len(special)))
-        pieces = _list_nearest(queries, self.embedding[: self.base_ids[-1] + 1], self._label, hidden)
-        among = self._rows(frequent + self.tokenizer.added.first_id)
-        added = _list_nearest(new_rows, among, lambda i: self.words[frequent[i]], np.arange(len(new_rows))[:, None])
-        words = [self.words[i] for i in entries.tolist()]
-        rows = zip(words, pieces[: len(entries)], pieces[len(entries) :], added, strict=True)
-        columns = ["word", "before: wordpieces", "after: wordpieces", "after: added words"]
-        return Table(f"Nearest rows of frequent words of {self.name}, by cosine", columns, [*map(list, rows)], ())
-
-
-def _list_nearest(queries: Array, rows: Array, label: Callable[[int], str], exclude: Array) -> list[str]:
-    """The labels and cosines of each query's neighbours among ``rows`` without ``exclude``; see ``nearest``."""
-    indices, cosines = nearest(queries, rows, min(_N_NEAR, len(rows)), exclude)
-    return [
-        ", ".join(f"{label(i)} {cosine:.2f}" for i, cosine in zip(row, cosine_row, strict=True) if i >= 0)
-        for row, cosine_row in zip(indices.tolist(), cosines.tolist(), strict=True)
-    ]
-
 
 _ORDER = {CORPUS: 0, W2V: 1, ALIGN: 2, EXPAND: 3}
 
@@ -270,11 +241,11 @@ def _make_sections(results: list[Result], names: dict[Path, str]) -> list[Sectio
         same = [model for model in adapted if model.corpus == corpus.manifest.facts.get("corpus")]
         rows += [model.count_pieces(words, counts) for model in same]
     judged, notes = _read_figures(of(ALIGN), adapted)
-    rows += [*_judge_rows(judged), *notes, *(model.list_neighbours() for model in adapted)]
+    rows += [*_judge_rows(judged), *notes]
     maps = [chart for model in adapted if (chart := model.map_words()) is not None]
     stages = [StageData(names[item.folder], item.manifest.facts.get("command"), item.manifest.cost) for item in results]
     sections = [Section("gain", "What was gained", gain), Section("rows", "Rows", rows), Section("map", "Map", maps)]
-    return [*(section for section in sections if section.blocks), cost_section(stages, paper_costs())]
+    return [*(section for section in sections if section.blocks), cost_section(stages)]
 
 
 def _read_figures(aligned: list[Result], adapted: list[Adapted]) -> tuple[dict[str, Json], list[str]]:

@@ -106,7 +106,7 @@ def test_the_cost_of_results_is_that_of_the_manifests() -> None:
     from greenadapt.report.page import StageData
 
     stages = [StageData("corpus", None, COST), StageData("w2v", QUOTES, COST)]
-    chart, table, commands, _, _ = cost_section(stages, []).blocks
+    chart, table, commands, _ = cost_section(stages).blocks
     assert isinstance(table, Table)
     assert isinstance(commands, Table)
     assert [row[:2] for row in table.rows] == [["corpus", "1.5"], ["w2v", "1.5"], ["all", "3.0"]]

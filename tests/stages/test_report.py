@@ -12,7 +12,6 @@ from lxml import html as parser
 from typer.testing import CliRunner
 
 from greenadapt.cli import app
-from greenadapt.corpus.prepared import read_vocabulary
 from greenadapt.storage.results import read_manifest
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from tests.conftest import Run, tiny_model_in
@@ -106,20 +105,6 @@ def test_the_pieces_per_word_are_those_of_the_text(results: Path, of_workspace: 
     assert f"takes {before / words:.3f} pieces per word of the text, {after / words:.3f} with the" in (
         of_workspace[1].text_content()
     )
-
-
-@pytest.mark.slow
-def test_the_neighbours_are_those_of_the_added_words(results: Path, of_workspace: tuple[dict[str, Any], Any]) -> None:
-    (rows,) = (rows for name, rows in tables(of_workspace[1]).items() if name.startswith("Nearest rows"))
-    words, counts = read_vocabulary(next((results / "ws").glob("names/*/*/w2v")) / "vocabulary.tsv")
-    by_count = dict(zip(words, counts.tolist(), strict=True))
-    query_words = [row[0] for row in rows]
-    assert set(query_words) <= set(ADDED)
-    assert [by_count[word] for word in query_words] == sorted((by_count[word] for word in ADDED), reverse=True)[:20]
-    for word, *columns in rows:
-        neighbours = [column.split(", ") for column in columns]
-        assert [len(names) for names in neighbours] == [6, 6, 6]
-        assert all(not neighbour.startswith(f"{word} ") for neighbour in neighbours[2])
 
 
 @pytest.mark.slow
