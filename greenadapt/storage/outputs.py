@@ -5,7 +5,6 @@ A file must not exist, and appears once it is complete, so a failed run changes 
 """
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -22,9 +21,6 @@ from greenadapt.errors import ConflictError, InputError, LockedError, MissingErr
 from greenadapt.storage.files import STDOUT, creating, naming, publish_folder, real_folder, sync_file
 
 COMPRESSIONS = frozenset({".gz", ".bz2", ".xz", ".zst"})
-_OPEN_FILES = re.compile(r"/proc/[^/]+(/task/[^/]+)?/fd$")
-_LINKS = 40
-"""The most symlinks that Linux follows in a row."""
 
 
 def check_file(path: Path) -> None:
@@ -92,8 +88,6 @@ def open_file(path: Path, mode: str) -> Iterator[IO[Any]]:
     Raises what ``check_file`` raises, and ``ConflictError`` if it cannot be created.
     """
     with writing(path) as part, naming(path), ExitStack() as stack:
-        if part == path and _open_descriptor(path) is None:  # which is written through: it may be a file with content
-            mode = mode.replace("w", "a")
         with creating(path):
             stream = stack.enter_context(_opened(part, path.suffix, mode))
         yield stream
@@ -163,33 +157,10 @@ def _opened(path: Path, suffix: str, mode: str) -> Iterator[IO[Any]]:
         with smart_open.open(str(path), mode, encoding=encoding, compression=suffix.lower()) as stream:
             yield stream
     else:
-        number = _open_descriptor(path)
-        if number == 1:
-            sys.stdout.flush()
-        # Opened anew, an open file would be written from its beginning, over what the process writes to it otherwise.
-        with open(path if number is None else os.dup(number), mode, encoding=encoding) as stream:
+        with open(path, mode, encoding=encoding) as stream:
             yield stream
 
 
 def is_written_through(path: Path) -> bool:
-    """Whether ``path`` is a device, a pipe, or a link to a file that this process has open, such as ``/dev/stdout``."""
-    return (path.exists() and not path.is_file()) or _open_file(path) is not None
-
-
-def _open_file(path: Path) -> Path | None:
-    """The entry in ``/proc`` of a file that a process has open, if ``path`` leads to one."""
-    link = path.absolute()
-    for _ in range(_LINKS):
-        if not link.is_symlink():
-            break
-        if _OPEN_FILES.match(os.path.realpath(link.parent)):
-            return link
-        link = link.parent / link.readlink()
-    return None
-
-
-def _open_descriptor(path: Path) -> int | None:
-    """The number of a file that this process has open, if ``path`` leads to one."""
-    link = _open_file(path)
-    is_own = link is not None and f"/proc/{os.getpid()}/" in os.path.realpath(link.parent) + "/"
-    return int(link.name) if link is not None and is_own and link.name.isdecimal() else None
+    """Whether ``path`` is a device or a pipe, as ``/dev/stdout`` may be."""
+    return path.exists() and not path.is_file()

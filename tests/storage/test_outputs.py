@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -68,30 +66,6 @@ def test_what_is_no_file_is_written_as_it_is(tmp_path: Path) -> None:
     assert link.is_symlink()
     assert Path(os.devnull).is_char_device()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["null", "pipe"]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
-@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
-def test_what_stdout_is_appended_to_is_not_replaced(tmp_path: Path, name: str) -> None:
-    log = tmp_path / "log"
-    log.write_text("before\n")
-    code = "from pathlib import Path\nfrom greenadapt.storage.outputs import open_file\n"
-    code += f"with open_file(Path({name!r}), 'w') as s:"
-    with log.open("a") as stdout:
-        subprocess.run([sys.executable, "-c", f"{code} s.write('new\\n')"], stdout=stdout, check=True)
-    assert log.read_text() == "before\nnew\n"
-    completed = subprocess.run([sys.executable, "-c", f"{code} s.write('new\\n')"], capture_output=True, check=True)
-    assert completed.stdout == b"new\n"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
-def test_what_is_written_to_stdout_otherwise_is_not_overwritten(tmp_path: Path) -> None:
-    code = "from pathlib import Path\nfrom greenadapt.storage.outputs import open_file\nprint('first')\n"
-    code += "with open_file(Path('/dev/stdout'), 'w') as s: s.write('second\\n')\nprint('third')"
-    with (tmp_path / "log").open("w") as stdout:
-        subprocess.run([sys.executable, "-c", code], stdout=stdout, check=True)
-    assert (tmp_path / "log").read_text() == "first\nsecond\nthird\n"
 
 
 def test_what_is_refused_before_the_work(tmp_path: Path) -> None:
