@@ -16,7 +16,7 @@ from pydantic import ConfigDict
 
 from greenadapt import config as configs
 from greenadapt.corpus.download import fetch, local_path
-from greenadapt.corpus.recipes import Source, check_keys
+from greenadapt.corpus.recipes import Source
 from greenadapt.errors import InputError, MissingError, UsageError, byte_size, counted
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, own_folder, parse_own, read_toml
@@ -194,7 +194,9 @@ def _config(kind: Any, settings: Json, location: str, **fixed: Any) -> Any:
     }
     if kind is configs.TaskConfig and values.pop("whole_sentences", False):
         values["chunk"] = None
-    check_keys(values, {setting.name for setting in fields(kind)}, (), location)
+    names = {setting.name for setting in fields(kind)}
+    if unknown := sorted(values.keys() - names):
+        raise InputError(f"{location}: unknown key {unknown[0]}", f"the keys are {', '.join(sorted(names))}")
     try:
         return kind(**{**values, **fixed})
     except UsageError as error:

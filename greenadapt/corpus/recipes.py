@@ -148,7 +148,9 @@ def find_recipe(name_or_path: str, overrides: Mapping[str, Any] | None = None) -
     recipe or file, and ``InputError`` if the recipe is invalid or the suffix does not tell the format.
     """
     recipe = _find(name_or_path, dict(overrides or {}))
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in (overrides or {}).items()}
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in (overrides or {}).items()
+    }
     recipe = replace(recipe, public_argument=short(name_or_path), argument=name_or_path, **values)
     _check(recipe, name_or_path)
     return recipe

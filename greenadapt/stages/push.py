@@ -11,7 +11,7 @@ from greenadapt.storage.files import Json
 from greenadapt.storage.results import MANIFEST, open_result, read_manifest, verified
 
 _PRIVATE = (MANIFEST, "predictions*.jsonl", "logits*.safetensors", ".*")
-"""Names of files that stay private: the manifest names paths of this machine, predictions and logits tell test texts."""
+"""Names of files that stay private: the manifest names paths of this machine, the others tell test texts."""
 _LONGEST_REASON = 300
 
 

@@ -31,7 +31,9 @@ def check_file(path: Path) -> None:
     if is_written_through(path) and not path.is_dir():
         return
     if os.path.lexists(path):
-        raise ConflictError(f"{path} exists", "give another path, or remove it")
+        is_stream = path.parts[:2] in (("/", "dev"), ("/", "proc"))
+        hint = "leave it out to write to standard output" if is_stream else "give another path, or remove it"
+        raise ConflictError(f"{path} exists", hint)
     if not path.parent.is_dir():
         if path.parent.exists():
             raise ConflictError(f"{path} cannot be created ({path.parent} is not a folder)", "give another path")

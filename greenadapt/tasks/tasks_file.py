@@ -120,7 +120,7 @@ def _config(kind: TaskName, table: Json, defaults: Json, where: str) -> TaskConf
         if key in _OPTIONS and key not in keys:
             kinds = [name for name, of_kind in _KEYS.items() if key in of_kind]
             raise InputError(f"{where}: {key} is for {' and '.join(kinds)}, this is {kind}", f"leave {key} out")
-    settings = {
+    settings: Json = {
         keys[key]: tuple(value) if isinstance(value, list) else value
         for key, value in {**defaults, **table}.items()
         if key in keys
