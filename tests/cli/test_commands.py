@@ -263,15 +263,6 @@ def test_a_corpus_that_was_used_is_known_by_its_workspace_name(
     assert json.loads(run("corpus", "show", name, "--json").stdout)["sources"] == [str(corpus)]
 
 
-def test_a_long_list_of_addresses_is_shown_by_its_ends(run: Run, tmp_path: Path) -> None:
-    source = '[[sources]]\nurl = "https://example.org/{number:04d}.xml.gz"\nfirst = 1\nlast = 1334\n'
-    recipe = tmp_path / "many.toml"
-    recipe.write_text(f'title = "T"\nlicence = "L"\nformat = "xml"\n{source}')
-    line = run("corpus", "show", recipe).stdout.splitlines()[-1]
-    assert re.fullmatch(r"sources: \S+0001\.xml\.gz to \S+1334\.xml\.gz \(1,334 in all\)", line)
-    assert len(json.loads(run("corpus", "show", recipe, "--json").stdout)["sources"]) == 1334
-
-
 def test_a_recipe_controls_no_terminal(run: Run, tmp_path: Path) -> None:
     title = "a\x1b]0;b\x07\x9b2J\u202egnp.exe\u2066"
     recipe = tmp_path / "own.toml"

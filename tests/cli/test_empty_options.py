@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 
 from greenadapt.cli.settings import commands_of
-from greenadapt.corpus.recipes import read_recipe
-from greenadapt.errors import InputError
 from tests.conftest import Run, last_line
 from tests.support.pages import GROUP
 
@@ -35,11 +33,3 @@ def test_also_among_several_and_behind_an_equals_sign(run_alone: Run) -> None:
     for options in (("--text", "a.txt", "--text", ""), ("--text=",), ("--text", "a.txt", "-c", "")):
         assert " is empty: give it" in last_line(run_alone("pretrain", "-m", "minilm", *options, code=2))
     assert "WORDS is empty" in last_line(run_alone("neighbours", "heart", "", code=2))
-
-
-@pytest.mark.parametrize("extra", ["", "first = 1\nlast = 2\n"])
-def test_a_recipe_without_an_address(tmp_path: Path, extra: str) -> None:
-    recipe = tmp_path / "r.toml"
-    recipe.write_text(f'title = "t"\nlicence = "l"\nformat = "text"\n[[sources]]\nurl = ""\n{extra}')
-    with pytest.raises(InputError, match=r"r\.toml: url of a source is empty"):
-        read_recipe(recipe)

@@ -97,7 +97,7 @@ def test_what_cannot_be(run_alone: Run, shared: Path) -> None:
     assert "nowhere does not exist" in last_line(run_alone("tasks", "nowhere", code=1))
     file = shared / "tasks" / "ner" / "weights.safetensors"
     file.write_bytes(b"broken")
-    assert "ner/weights.safetensors is not a safetensors file" in last_line(run_alone("tasks", "many", code=1))
+    assert "ner/weights.safetensors is not the file of this model" in last_line(run_alone("tasks", "many", code=1))
 
 
 @pytest.mark.slow
