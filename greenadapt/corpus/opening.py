@@ -179,13 +179,10 @@ def visible_files(folder: Path) -> Iterator[Path]:
 
 
 def require_names(source: str) -> None:
-    """Raise ``InputError`` if the path of a file or folder, or of a file in the folder, is not UTF-8."""
+    """Raise ``InputError`` if the path of a file or folder is not UTF-8."""
     path = expanded(source)
     if path.exists():
         require_utf8(path.resolve())
-    if path.is_dir():
-        for _ in visible_files(path):
-            pass
 
 
 def path_sha256(path: Path) -> str:

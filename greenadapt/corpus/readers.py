@@ -43,7 +43,6 @@ from greenadapt.corpus.text import (
     Decoder,
     Document,
     LineRange,
-    check_words,
     cr_ends_lines,
     tar_members,
 )
@@ -222,8 +221,6 @@ class CorpusReader:
                 continue
             counts["documents"] += 1
             counts["lines"] += len(document.lines)
-            for line in document.lines:
-                check_words(line, document.name)
             lines = (
                 self._decoder.without_surrogates(_PAGE_BREAKS.sub(" ", line), document.name) for line in document.lines
             )

@@ -164,8 +164,6 @@ def _find(name_or_path: str, overrides: dict[str, Any]) -> Recipe:
     if path.suffix == ".toml" and path.is_file():
         return replace(read_recipe(path), name=path_name(str(path.resolve())))
     is_url = re.match(r"https?://", name_or_path)
-    if not is_url:
-        require_names(name_or_path)
     if not is_url and not path.exists():
         similar = difflib.get_close_matches(name_or_path, recipes, n=3, cutoff=0.4)
         raise MissingError(
@@ -176,6 +174,8 @@ def _find(name_or_path: str, overrides: dict[str, Any]) -> Recipe:
         )
     if is_url:
         refuse_password(name_or_path, "--corpus")
+    else:
+        require_names(name_or_path)
     url = name_or_path if is_url else str(path.resolve())
     guessed = "auto" if path.is_dir() else format_of(url)
     if not guessed and not overrides.get("format"):

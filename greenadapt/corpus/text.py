@@ -26,7 +26,6 @@ _TEXT = re.compile(rb"\S")
 _LINE_END, _PARAGRAPH_END = re.compile(rb"\n"), re.compile(rb"\n[^\S\n]*\n")
 MAX_DOCUMENT_BYTES = 128 << 20
 """Longest document, in the file's encoding. Anything longer is not text, and would need unbounded memory."""
-MAX_WORD_CHARS = 1_000_000
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -194,20 +193,6 @@ class Decoder:
                 f"{where}: a document of over {byte_size(limit)} ({limit:,} bytes), the largest allowed",
                 f"{advice}, give JSON lines in place of one array, or check that it is text",
             )
-
-
-def check_words(line: str, where: str) -> None:
-    """Raise ``InputError`` if ``line`` has more characters between two spaces than ``MAX_WORD_CHARS``."""
-    begin = 0
-    while begin + MAX_WORD_CHARS < len(line):
-        space = line.rfind(" ", begin, begin + MAX_WORD_CHARS + 1)
-        if space < 0:
-            n = len(line[begin:].partition(" ")[0])
-            raise InputError(
-                f"{where}: {n:,} characters without a space, the longest word allowed has {MAX_WORD_CHARS:,}",
-                "split it, or check that it is text",
-            )
-        begin = space + 1
 
 
 def cr_ends_lines(head: bytes) -> bool:

@@ -142,11 +142,7 @@ def interval(statistics: Array, main_score: Callable[[Array], Array], samples: i
     ``statistics`` (n_examples, m) are additive; ``main_score`` maps their sums (…, m) to scores (…). With several
     seeds, (n_seeds, n_examples, m), the score is the mean over the seeds, which are resampled, too, as in ``paired``.
     Apply ``resampled`` to the statistics of questions first.
-
-    Raises ``ValueError`` for empty statistics.
     """
-    if statistics.ndim not in (2, 3) or 0 in statistics.shape:
-        raise ValueError(f"statistics of shape {statistics.shape}, need (examples, m) or (seeds, examples, m)")
     models = statistics.astype(np.float64, copy=False).reshape(1, -1, *statistics.shape[-2:])
     scores = [(weights * of_model[:, 0]).sum(axis=1) for weights, of_model in _draws(models, main_score, samples, seed)]
     low, high = _bounds(np.concatenate(scores))
@@ -185,8 +181,6 @@ def paired(
     scores (…). Each sample draws examples with replacement, the same for both models and all seeds (Efron & Tibshirani
     1993; Berg-Kirkpatrick, Burkett & Klein 2012), and seeds with replacement, the same for both models, so that the
     interval also covers the variation between seeds.
-
-    Raises ``ValueError`` if the shapes differ or are empty.
     """
     differences = paired_samples(ours, theirs, main_score, samples, seed)
     models = np.stack([ours, theirs]).astype(np.float64, copy=False)
@@ -200,8 +194,6 @@ def paired_samples(
     ours: Array, theirs: Array, main_score: Callable[[Array], Array], samples: int = 2000, seed: int = 0
 ) -> Array:
     """The difference in each sample of ``paired``, (samples,)."""
-    if ours.shape != theirs.shape or ours.ndim != 3 or 0 in ours.shape:
-        raise ValueError(f"statistics of shapes {ours.shape} and {theirs.shape}, need the same (seeds, examples, m)")
     models = np.stack([ours, theirs]).astype(np.float64, copy=False)
     draws = _draws(models, main_score, samples, seed)
     return np.concatenate([(weights * (scores[:, 0] - scores[:, 1])).sum(axis=1) for weights, scores in draws])

@@ -5,9 +5,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from multiprocessing import active_children
@@ -253,54 +250,6 @@ def test_a_killed_process_is_one_clear_error(bert_file: Path, tmp_path: Path, mo
 
     with pytest.raises(ResourceError, match="one of the 2 processes"):
         prepare(documents(), bert_file, tmp_path, workers=2)
-
-
-ENDLESS = """
-import sys
-from multiprocessing import active_children
-from pathlib import Path
-from greenadapt.config import CorpusConfig
-from greenadapt.corpus.text import Document
-from greenadapt.corpus.prepared import prepare_corpus
-from greenadapt.progress import Silent
-
-def documents():
-    for i in range(10**9):
-        if i == 1000:
-            print(*(child.pid for child in active_children()), flush=True)
-        yield Document(("heart rate " * 1000,))
-
-if __name__ == "__main__":
-    prepare_corpus(documents(), Path(sys.argv[1]), Path(sys.argv[2]), CorpusConfig(), workers=2, max_memory=10**9,
-                   progress=Silent())
-"""
-
-
-@pytest.mark.slow
-def test_no_process_outlives_a_killed_parent(bert_file: Path, tmp_path: Path) -> None:
-    script = tmp_path / "endless.py"
-    script.write_text(ENDLESS)
-    command = [sys.executable, str(script), str(bert_file), str(tmp_path / "prepared")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        pids = [int(pid) for pid in process.stdout.readline().split()]
-        process.kill()
-    assert len(pids) == 2
-    deadline = time.monotonic() + 20
-    while (alive := [pid for pid in pids if is_alive(pid)]) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    for pid in alive:
-        os.kill(pid, signal.SIGKILL)
-    assert alive == []
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    status = Path(f"/proc/{pid}/stat")
-    return not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
 def test_a_folder_that_is_no_prepared_corpus(bert_file: Path, tmp_path: Path) -> None:

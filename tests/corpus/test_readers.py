@@ -613,18 +613,10 @@ def test_what_is_not_there(tmp_path: Path) -> None:
 SMALL = 200_000
 
 
-@pytest.fixture
-def short_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("greenadapt.corpus.text.MAX_WORD_CHARS", 1000)
-
-
-@pytest.mark.usefixtures("short_words")
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.txt.gz", gzip.compress(b"a b\n" + b"word " * 50_000), r"a\.txt\.gz, line 2: a document of over 0\.2 MB"),
-        ("a.txt", b"b\n" + b"a" * 1001, r"a\.txt:2: 1,001 characters without a space, the longest .* has 1,000: split"),
-        ("a.txt", b"a" * 1001 + b" b", "1,001 characters without a space"),
         ("a.txt.gz", gzip.compress(bytes(10**7)), "is not text: it has NUL bytes"),
         (
             "a.jsonl",
