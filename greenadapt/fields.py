@@ -249,7 +249,7 @@ _EXPLICIT: ContextVar[Mapping[str, Any]] = ContextVar("explicit")
 
 
 def checked_call(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Make ``function`` raise ``UsageError`` for an unknown argument, and for one that its annotation does not allow.
+    """Make ``function`` raise ``UsageError`` for an argument that its annotation does not allow.
 
     Scalars of numpy are converted to Python's. Items of an iterable are not checked. The first call imports pydantic.
     """
@@ -258,7 +258,6 @@ def checked_call(function: Callable[_P, _R]) -> Callable[_P, _R]:
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         signature = _signature(function)
         parameters = signature.parameters
-        _refuse_unknown(function, parameters, kwargs)
         bound = signature.bind(*args, **kwargs)
         for name, value in bound.arguments.items():
             kind, annotation = parameters[name].kind, parameters[name].annotation
@@ -289,21 +288,6 @@ def explicit_arguments() -> dict[str, Any]:
     ``None`` does not count as passed where it is the default.
     """
     return {**_EXPLICIT.get()}
-
-
-def _refuse_unknown(
-    function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], arguments: Iterable[str]
-) -> None:
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return
-    call = function.__qualname__.removesuffix(".__init__").split(".")[-1]
-    for name in arguments:
-        if name not in parameters:
-            import difflib
-
-            matches = difflib.get_close_matches(name, parameters, n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(matches)}?" if matches else "see its help()"
-            raise UsageError(f"{call} has no argument {name}", hint)
 
 
 @cache

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
@@ -26,7 +25,6 @@ from greenadapt.config import (
     TrainConfig,
     W2VConfig,
 )
-from greenadapt.errors import UsageError
 from greenadapt.fields import Field, option_fields, without_ranges
 
 OF_COMMANDS = {"max_time"}
@@ -102,19 +100,3 @@ def test_every_argument_is_named_and_typed(name: str) -> None:
     for parameter in inspect.signature(public_calls()[name]).parameters.values():
         assert parameter.kind is not parameter.VAR_KEYWORD
         assert parameter.name == "self" or parameter.annotation not in (inspect.Parameter.empty, Any)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (partial(greenadapt.load, "minilm"), "load has no argument tsak: did you mean task"),
-        (partial(greenadapt.TaskModel, "a"), "TaskModel has no argument tsak: did you mean task"),
-        (
-            greenadapt.TaskModel("a").evaluate,
-            r"evaluate has no argument tsak: see its help\(\)",
-        ),
-    ],
-)
-def test_an_unknown_argument_is_refused_with_the_names_that_are_close(call: Callable[..., Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        call(tsak="ner")

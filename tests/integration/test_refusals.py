@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -170,12 +169,8 @@ def assert_named(run_alone: Run, file: Path, command: tuple[Any, ...], *sound: s
 
 
 READ: list[tuple[str, tuple[Any, ...]]] = [
-    ("run/task.json", PREDICT),
     ("run/config.json", PREDICT),
     ("run/manifest.json", PREDICT),
-    ("run/scores.json", (*PREDICT, "--seed", 1)),
-    ("adapted/config.json", FINETUNE),
-    ("adapted/greenadapt.json", FINETUNE),
     ("base/config.json", ("adapt", "--corpus", "corpus.txt", "--model", "base", *ADAPT)),
 ]
 
@@ -186,11 +181,6 @@ def test_json_that_is_no_sound_object_is_named(
 ) -> None:
     assert_named(run_alone, folder / name, command)
     assert not (folder / "out").exists()
-
-
-@pytest.mark.parametrize("name", ["multitask.json", "scores.json", "tasks/ner/task.json"])
-def test_json_of_several_tasks_is_named(two_tasks: Path, run_alone: Run, name: str) -> None:
-    assert_named(run_alone, two_tasks / name, ("tasks", two_tasks))
 
 
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
@@ -350,21 +340,6 @@ for command in {commands!r}:
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder)
     assert completed.stdout.splitlines() == [f"1 False {' '.join(command)}" for command in commands], completed.stderr
     assert len(completed.stderr.splitlines()) == len(commands)
-
-
-ZIP: list[tuple[Any, ...]] = [
-    ("adapt", "-c", "x.zip", "-m", "base"),
-    ("finetune", "--model", "adapted", *NER, "--train", "x.zip", "-o", "out"),
-    ("predict", "-m", "run", "-i", "x.zip"),
-    ("qa", "-m", "base", "--context", "x.zip", "--question", "who"),
-]
-
-
-@pytest.mark.parametrize("command", ZIP, ids=lambda command: command[0])
-def test_a_zip_archive_is_named(folder: Path, run_alone: Run, command: tuple[Any, ...]) -> None:
-    with zipfile.ZipFile(folder / "x.zip", "w") as archive:
-        archive.write(folder / "corpus.txt", "corpus.txt")
-    assert "x.zip is a zip archive, which is not read: unpack it" in last_line(run_alone(*command, code=1))
 
 
 @pytest.mark.parametrize(

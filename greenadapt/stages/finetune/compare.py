@@ -225,8 +225,9 @@ class _Run:
     def measure(self, examples: Sequence[Any]) -> "_Measured":
         """Train, and predict the ``examples`` of the fold; or read the result of the finished run."""
         with lock(beside(self.file, "lock"), self.file, self.session.command):
-            measured = self._read() if self.is_finished else None
-            if measured is None:
+            if self.is_finished:
+                measured = _Measured.read(self.file, self.views)
+            else:
                 # Imported here, since the first run's seconds would include it.
                 import transformers.modeling_utils  # noqa: F401
 
@@ -237,14 +238,6 @@ class _Run:
             if (folder := self.finetuning.out).is_dir():
                 shutil.rmtree(folder)
             return measured
-
-    def _read(self) -> "_Measured | None":
-        """Read the result of the finished run; warns and returns ``None`` if it is broken."""
-        try:
-            return _Measured.read(self.file, self.views)
-        except (InputError, OSError):
-            self.session.progress.warn(f"{self.file} cannot be read: computing it again")
-            return None
 
     def _predict(self, result: Result, examples: Sequence[Any]) -> "_Measured":
         statistics: dict[str, list[Array]] = {view: [] for view in self.views}

@@ -298,24 +298,6 @@ def test_finished_folds_are_kept(ours: Path, tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_a_fold_that_cannot_be_read_is_computed_again(ours: Path, tmp_path: Path) -> None:
-    request, out = _request(ours, ner_file(tmp_path / "train.tsv", 8)), tmp_path / "ws" / "folds"
-    result = _validate(tmp_path, request)
-    cut, renamed, third, _ = files = sorted(out.glob("*.safetensors"))
-    content = {file: file.read_bytes() for file in files}
-    cut.write_bytes(content[cut][:-8])
-    renamed.write_bytes(content[renamed].replace(b"seconds", b"moments"))
-    leftover = out / "running" / third.stem  # as if killed after the fold was written
-    leftover.mkdir()
-    again = Notes()
-    rows = _validate(tmp_path, request, progress=again)["rows"]
-    assert [any(str(file) in line for line in again.warnings) for file in files] == [True, True, False, False]
-    assert [row["score"] for row in rows] == [row["score"] for row in result["rows"]]
-    assert not leftover.exists()
-    assert _validate(tmp_path, request)["rows"] == rows
-
-
-@pytest.mark.slow
 def test_a_fold_that_another_process_computes(ours: Path, tmp_path: Path) -> None:
     request = _request(ours, ner_file(tmp_path / "train.tsv", 8))
     _validate(tmp_path, request)
