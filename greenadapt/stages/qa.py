@@ -50,8 +50,9 @@ def answer(session: Session, request: QaRequest) -> Result:
         answered = _whole_rows(work / ANSWERS)
         if answered:
             session.progress.note(f"resuming after {counted(len(answered), 'answer')}")
+        rows = answerer.rows(answered)  # opens the models
         with open(work / ANSWERS, "a", encoding="utf-8") as file:
-            for row in answerer.rows(answered):
+            for row in rows:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 file.flush()
         write_json(work / SCORES, answerer.summary())

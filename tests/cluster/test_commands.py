@@ -35,7 +35,7 @@ def content(folder: Path) -> dict[str, object]:
 
 def spoil(four_nodes: Any, folder: Path) -> None:
     """Put a file where the state of a seed would be, and end a node as soon as another one is trained."""
-    while not (works := [*folder.glob(".run-base*.work")]):
+    while not (works := [*folder.glob(".ner-base*")]):
         time.sleep(0.02)
     (works[0] / "seeds" / "1").mkdir(parents=True)
     (works[0] / "seeds" / "1" / ".state").write_text("not a folder")
@@ -64,7 +64,7 @@ def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_f
     print(failed.stderr)  # noqa: T201
     assert re.search(r"1 run failed.*base-\w+, seed 1 \(\w+Error", last_line(failed))
     assert [path.name for path in spread.iterdir() if path.name[0] != "."] == ["run"]
-    [in_the_way] = spread.glob(".run-base*.work/seeds/1/.state")
+    [in_the_way] = spread.glob(".ner-base*/seeds/1/.state")
     in_the_way.unlink()
     ended = json.loads(run_alone(*command, "--out", "spread/run", "--json").stdout)
     assert content(spread) == content(tmp_path / "alone")
