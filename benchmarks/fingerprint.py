@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from greenadapt.storage.arrays import ArrayFile
+from greenadapt.store.arrays import ArrayFile
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 ABOUT_THE_RUN = {"manifest.json", "energy.json"}

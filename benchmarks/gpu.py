@@ -29,7 +29,7 @@ from peers import Setting, Training, prepare, small_model
 from records import resumable
 from tables import aligned
 
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ from greenadapt.corpus.prepared import PreparedCorpus, prepare_corpus
 from greenadapt.corpus.readers import open_corpus
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.progress import Silent
-from greenadapt.storage.arrays import Array
-from greenadapt.storage.files import Json, hash_file, hash_json
+from greenadapt.store.arrays import Array
+from greenadapt.store.files import Json, hash_file, hash_json
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.vectors.alignment import fit, overlap
 from greenadapt.vectors.cbow import train

@@ -48,7 +48,7 @@ from machine import machine_line
 from records import Records, resumable
 from tables import aligned
 
-from greenadapt.storage.files import Json, hash_file, hash_json
+from greenadapt.store.files import Json, hash_file, hash_json
 
 SEED, BATCH, RATE, CLIENTS = 0, 32, 5e-5, 8
 OWN = "greenadapt"

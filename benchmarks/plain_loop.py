@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from greenadapt.storage.arrays import Array
+from greenadapt.store.arrays import Array
 from greenadapt.tasks.questions import Question
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from greenadapt.errors import GreenadaptError, one_line
-from greenadapt.storage.files import Json, naming, parse_own_object
+from greenadapt.store.files import Json, naming, parse_own_object
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,8 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.stages.compile import compile_model
 from greenadapt.stages.session import Session
-from greenadapt.storage.arrays import Array
-from greenadapt.storage.workspace import Workspace
+from greenadapt.store.arrays import Array
+from greenadapt.store.workspace import Workspace
 from greenadapt.tasks.base import Input
 from greenadapt.tasks.metrics import contexts_of, paired, resampled
 from greenadapt.tasks.qa import QuestionTask

@@ -9,7 +9,7 @@ from greenadapt.stages.finetune import compare, train
 from greenadapt.stages.finetune.on_cluster import train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.session import Session
-from greenadapt.storage.results import Result
+from greenadapt.store.results import Result
 
 _wanted: list[tuple[Session, FinetuneRequest]] | None = None
 """What is asked for while it is only noted."""

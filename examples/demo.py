@@ -32,8 +32,8 @@ from greenadapt.stages.corpus import choose_corpus
 from greenadapt.stages.finetune.compare import Comparison, compare, statistics_of
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.status import with_ancestors
-from greenadapt.storage.arrays import Array, ArrayFile
-from greenadapt.storage.files import Json
+from greenadapt.store.arrays import Array, ArrayFile
+from greenadapt.store.files import Json
 from greenadapt.tasks.base import Task, load_task
 from greenadapt.tasks.conll import Sentence, split_text
 from greenadapt.tasks.metrics import paired

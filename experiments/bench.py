@@ -17,8 +17,8 @@ from greenadapt.errors import GreenadaptError, InputError, LockedError, MissingE
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.session import Session
-from greenadapt.storage.files import Json, hash_json, plain
-from greenadapt.storage.results import Result
+from greenadapt.store.files import Json, hash_json, plain
+from greenadapt.store.results import Result
 
 Cell = tuple[str, str, str]
 """The data set, method and variant of a run."""

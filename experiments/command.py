@@ -17,8 +17,8 @@ from greenadapt.config import NumberOfSeeds, SessionOptions
 from greenadapt.errors import UsageError, require_torch
 from greenadapt.fields import check_value, parse_bytes
 from greenadapt.stages.session import Session
-from greenadapt.storage.files import expanded
-from greenadapt.storage.locks import lock
+from greenadapt.store.files import expanded
+from greenadapt.store.locks import lock
 
 _OF_SESSION = ("workspace", "download", "workers", "max_memory", "cluster", "gpus_each")
 

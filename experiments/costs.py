@@ -10,7 +10,7 @@ from greenadapt.checkpoints.source import PACKAGED, find_model
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.cost import estimate
 from greenadapt.errors import GreenadaptError, counted
-from greenadapt.storage.files import Json, expanded, read_object
+from greenadapt.store.files import Json, expanded, read_object
 
 # Words a second on one core of an AMD EPYC, idle: benchmarks/results/.
 _SPLIT = 4_700_000

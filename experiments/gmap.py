@@ -26,8 +26,8 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.pretrain import PretrainRequest, pretrain
-from greenadapt.storage.arrays import Array, ArrayFile
-from greenadapt.storage.files import Json, hash_file, hash_json
+from greenadapt.store.arrays import Array, ArrayFile
+from greenadapt.store.files import Json, hash_file, hash_json
 
 GENERAL, DOMAIN = "general", "domain"
 

@@ -25,7 +25,7 @@ from greenadapt.stages.expand import expand
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.qa import answer, read_summary
 from greenadapt.stages.w2v import w2v
-from greenadapt.storage.files import Json, hash_file, hash_json, plain
+from greenadapt.store.files import Json, hash_file, hash_json, plain
 from greenadapt.tasks.questions import read_questions
 
 MAPS: dict[str, Json] = {"green": {}, "identity": {"method": "identity"}, "random": {"method": "random"}}

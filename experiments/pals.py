@@ -15,7 +15,7 @@ from benchmarks.records import resumable
 from experiments.bench import Experiment, Run
 from experiments.command import parse, parser_of, reproduce
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 
 
 class Pals(Experiment):

@@ -19,8 +19,8 @@ from greenadapt.corpus.download import fetch, local_path
 from greenadapt.corpus.recipes import Source
 from greenadapt.errors import InputError, MissingError, UsageError, byte_size, counted
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json, own_folder, parse_own, read_toml
-from greenadapt.storage.outputs import writing
+from greenadapt.store.files import Json, own_folder, parse_own, read_toml
+from greenadapt.store.outputs import writing
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
 
 FOLDER = Path(__file__).parent

@@ -9,7 +9,7 @@ from benchmarks.tables import aligned
 from experiments.bench import Cell, Experiment
 from experiments.recipe import Column, Row, Table
 from greenadapt.errors import as_percent, counted, rounded
-from greenadapt.storage.files import Json, short
+from greenadapt.store.files import Json, short
 from greenadapt.tasks.metrics import gap_covered, metric_of
 
 HEAD = ("set", "model", "published", "ours", "difference", "seeds", "missing")

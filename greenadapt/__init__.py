@@ -8,7 +8,7 @@ documents ──index──▶ index ──search, qa──▶ paragraphs, answe
 
 The packages, from the bottom up, in the order in which they import each other:
 
-- ``storage``: what is on disk, whoever wrote it (arrays, locks, manifests, the workspace)
+- ``store``: what is on disk, whoever wrote it (arrays, locks, manifests, the workspace)
 - ``tokenization``: text to words and pieces; ``DualTokenizer`` gives both views of a text
 - ``corpus``: raw text to counted words; ``checkpoints``: model folders, read and written without torch
 - ``vectors``: from counted words to rows of an embedding (CBOW, the map, the new rows)

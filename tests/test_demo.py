@@ -24,7 +24,7 @@ from examples.demo import (
 from greenadapt.corpus.pydocs import Package, find_packages
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
-from greenadapt.storage.arrays import write_arrays
+from greenadapt.store.arrays import write_arrays
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, new_entries

@@ -21,7 +21,7 @@ LAYERS = [
     ["errors", "progress", "workers"],
     ["cluster", "cost"],
     ["fields", "architectures"],
-    ["config", "storage"],
+    ["config", "store"],
     ["tokenization"],
     ["checkpoints", "corpus"],
     ["tasks", "vectors"],

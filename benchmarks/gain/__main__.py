@@ -35,8 +35,8 @@ from gain.sets import DOMAINS, find_set, texts_in
 from greenadapt.config import Decoding, RunConfig, TrainConfig
 from greenadapt.errors import MissingError
 from greenadapt.stages.session import Session
-from greenadapt.storage.files import Json
-from greenadapt.storage.workspace import Workspace
+from greenadapt.store.files import Json
+from greenadapt.store.workspace import Workspace
 
 RESULTS = Path(__file__).parents[1] / "results"
 

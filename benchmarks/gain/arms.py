@@ -19,7 +19,7 @@ from greenadapt.stages.expand import expand
 from greenadapt.stages.pretrain import PretrainRequest, pretrain
 from greenadapt.stages.session import Session
 from greenadapt.stages.w2v import w2v
-from greenadapt.storage.files import Json, hash_file, hash_json, plain
+from greenadapt.store.files import Json, hash_file, hash_json, plain
 
 BASE, CONTROL, DEFAULT = "base", "control", "default"
 Options = Mapping[str, Any]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from greenadapt.storage.arrays import Array
-from greenadapt.storage.files import Json
+from greenadapt.store.arrays import Array
+from greenadapt.store.files import Json
 from greenadapt.tasks.conll import EntitySpan, Sentence, entities
 from greenadapt.tasks.metrics import paired_samples
 

@@ -14,8 +14,8 @@ from greenadapt.checkpoints.writer import write_expanded
 from greenadapt.config import ExpandConfig
 from greenadapt.corpus.opening import open_binary
 from greenadapt.stages.session import OpenedBase
-from greenadapt.storage.arrays import Array
-from greenadapt.storage.results import MANIFEST
+from greenadapt.store.arrays import Array
+from greenadapt.store.results import MANIFEST
 from greenadapt.vectors.alignment import Alignment, overlap
 from greenadapt.vectors.rows import Expansion, wordpiece_norm
 from greenadapt.vectors.word_vectors import WordVectors

@@ -12,7 +12,7 @@ import numpy as np
 from gain.arms import BASE, CONTROL
 from greenadapt.config import TrainConfig
 from greenadapt.report.tables import figure
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 
 ADAPTED = "both"
 TRIED = (BASE, ADAPTED)

@@ -13,8 +13,8 @@ from gain.runs import VIEWS, statistics
 from gain.sets import domain_of
 from greenadapt.config import TaskConfig
 from greenadapt.report.tables import figure
-from greenadapt.storage.arrays import Array
-from greenadapt.storage.files import Json, write_json
+from greenadapt.store.arrays import Array
+from greenadapt.store.files import Json, write_json
 from greenadapt.tasks.base import make_task
 
 NOTE = """

@@ -25,9 +25,9 @@ from greenadapt.errors import UsageError
 from greenadapt.models.streaming import ViewOutputs, pooled_output
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.session import Session
-from greenadapt.storage.arrays import Array, ArrayFile
-from greenadapt.storage.files import Json, hash_file, hash_json, plain
-from greenadapt.storage.results import Result
+from greenadapt.store.arrays import Array, ArrayFile
+from greenadapt.store.files import Json, hash_file, hash_json, plain
+from greenadapt.store.results import Result
 from greenadapt.tasks.base import load_task
 
 VIEWS = ("mean", "base", "expanded")

@@ -13,8 +13,8 @@ import numpy as np
 from greenadapt.config import TaskConfig
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.progress import Silent
-from greenadapt.storage.arrays import Array
-from greenadapt.storage.files import Json
+from greenadapt.store.arrays import Array
+from greenadapt.store.files import Json
 from greenadapt.tasks.base import load_task, make_task
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.metrics import summed

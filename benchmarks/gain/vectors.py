@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, gelu, linear
 
 from greenadapt.models.weights import last_linear
-from greenadapt.storage.arrays import Array, BoolArray, IntArray, Sequences, offsets_of
+from greenadapt.store.arrays import Array, BoolArray, IntArray, Sequences, offsets_of
 from greenadapt.tasks.base import Features, Input
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.training.finetune import FinetuneRun

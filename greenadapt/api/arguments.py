@@ -13,7 +13,7 @@ from greenadapt.corpus.recipes import keep_records
 from greenadapt.errors import InputError, UsageError
 from greenadapt.fields import Field, explicit_arguments, option_fields, refuse_without_effect, without_ranges
 from greenadapt.progress import Progress, Silent
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 
 if TYPE_CHECKING:
     from greenadapt.stages.session import Session

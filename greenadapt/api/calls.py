@@ -57,7 +57,7 @@ from greenadapt.corpus.recipes import why_no_fields
 from greenadapt.errors import InputError, UsageError
 from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
-from greenadapt.storage.files import expanded
+from greenadapt.store.files import expanded
 
 
 @checked_call
@@ -363,7 +363,7 @@ def load(
 
 def _refuse_other_result(folder: Path) -> None:
     """Raise ``InputError`` for the result of a stage that is no model."""
-    from greenadapt.storage.results import MANIFEST, read_manifest
+    from greenadapt.store.results import MANIFEST, read_manifest
 
     if (folder / MANIFEST).is_file() and not (folder / "config.json").is_file():
         stage = read_manifest(folder).stage

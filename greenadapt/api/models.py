@@ -12,7 +12,7 @@ from greenadapt.config import Count
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import checked_call, explicit_arguments
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json, expanded
+from greenadapt.store.files import Json, expanded
 
 if TYPE_CHECKING:
     from greenadapt.tokenization.dual_tokenizer import DualTokenizer
@@ -72,7 +72,7 @@ class ModelFolder:
             >>> adapted.save_pretrained("models/medicine")
         """
         from greenadapt.checkpoints.source import find_model
-        from greenadapt.storage.outputs import copy_folder
+        from greenadapt.store.outputs import copy_folder
 
         return copy_folder(find_model(str(self.folder)).folder, Path(folder))
 
@@ -234,7 +234,7 @@ class AdaptedModel(EncoderModel):
             >>> adapted.alignment.precision_at_10
             0.41
         """
-        from greenadapt.storage.results import read_manifest
+        from greenadapt.store.results import read_manifest
 
         rows = read_manifest(self.folder).facts.get("rows") or {"recipe": None, "heldout": {}}  # of another stage
         figures = rows["heldout"].get(rows["recipe"])

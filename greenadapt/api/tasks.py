@@ -13,7 +13,7 @@ from greenadapt.config import Count, Pool, Precision, QaConfig, ReadingOptions
 from greenadapt.errors import UsageError, rounded
 from greenadapt.fields import checked_call, explicit_arguments
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json, expanded
+from greenadapt.store.files import Json, expanded
 
 if TYPE_CHECKING:
     from greenadapt.inference.predictor import Predictor
@@ -237,7 +237,7 @@ class TaskModel(ModelFolder):
             0.87
         """
         from greenadapt.stages.evaluate import EvaluateRequest, evaluate
-        from greenadapt.storage.workspace import Workspace
+        from greenadapt.store.workspace import Workspace
 
         [name] = self._only_task("evaluate")
         root = Workspace.find(None if workspace is None else Path(workspace)).root

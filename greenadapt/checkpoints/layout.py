@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from greenadapt.config import Length, Pool, Quantize
 from greenadapt.errors import MissingError, UsageError
-from greenadapt.storage.arrays import ArrayFile
-from greenadapt.storage.files import Json, read_own, read_own_object, write_json
-from greenadapt.storage.results import ModelName
+from greenadapt.store.arrays import ArrayFile
+from greenadapt.store.files import Json, read_own, read_own_object, write_json
+from greenadapt.store.results import ModelName
 
 FACTS_FILE = "greenadapt.json"
 """How an adapted model was created."""

@@ -20,7 +20,7 @@ from greenadapt.checkpoints.layout import (
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel, find_model, hub_id, id_of_folder
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json, expanded, hash_file, hash_json
+from greenadapt.store.files import Json, expanded, hash_file, hash_json
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.export import copy_tokenizers
 from greenadapt.tokenization.files import (

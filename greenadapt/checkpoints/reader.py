@@ -11,8 +11,8 @@ import numpy as np
 from greenadapt.architectures import ARCHITECTURES, stated_type
 from greenadapt.checkpoints.layout import COMPILED_FILE, EMBEDDING_FILE
 from greenadapt.errors import InputError, MissingError, require
-from greenadapt.storage.arrays import CODES, Array, ArrayFile, require_finite
-from greenadapt.storage.files import Json, read_object
+from greenadapt.store.arrays import CODES, Array, ArrayFile, require_finite
+from greenadapt.store.files import Json, read_object
 
 StoredWeights = ArrayFile | dict[str, Array]
 OLD_WEIGHTS = "pytorch_model.bin"

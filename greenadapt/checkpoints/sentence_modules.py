@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from greenadapt.storage.files import read_as
+from greenadapt.store.files import read_as
 
 MODULES_FILE = "modules.json"
 

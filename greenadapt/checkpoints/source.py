@@ -17,7 +17,7 @@ from greenadapt.checkpoints.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SE
 from greenadapt.checkpoints.sentence_modules import read_modules
 from greenadapt.config import MINILM, MPNET
 from greenadapt.errors import GreenadaptError, InputError, MissingError, first_line
-from greenadapt.storage.files import (
+from greenadapt.store.files import (
     AGAIN,
     Json,
     beside,
@@ -29,8 +29,8 @@ from greenadapt.storage.files import (
     read_object,
     require_utf8,
 )
-from greenadapt.storage.locks import lock
-from greenadapt.storage.results import MANIFEST
+from greenadapt.store.locks import lock
+from greenadapt.store.results import MANIFEST
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 from greenadapt.tokenization.files import tokenizer_files

@@ -12,7 +12,7 @@ import numpy as np
 from greenadapt.checkpoints.reader import OLD_WEIGHTS, Checkpoint, open_torch_file
 from greenadapt.checkpoints.sentence_modules import MODULES_FILE, read_modules
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import Array, Streamed, row_blocks, same_arrays, write_arrays
+from greenadapt.store.arrays import Array, Streamed, row_blocks, same_arrays, write_arrays
 
 _SIDE_FILES = (
     MODULES_FILE, "config_sentence_transformers.json", "sentence_*_config.json",

@@ -39,7 +39,7 @@ from greenadapt.cli.settings import (
     with_locations,
 )
 from greenadapt.errors import GreenadaptError, UsageError, one_line
-from greenadapt.storage.files import STDOUT, naming
+from greenadapt.store.files import STDOUT, naming
 
 _PANELS = {
     "Adapt a model": ["corpus", "w2v", "align", "expand", "adapt", "neighbours", "assess", "export"],

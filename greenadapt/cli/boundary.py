@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TextIO
 
 from greenadapt.errors import GreenadaptError
 from greenadapt.progress import TIME_UP, as_program, time_limits
-from greenadapt.storage.files import STDOUT
+from greenadapt.store.files import STDOUT
 
 _TERMINATED = 128 + signal.SIGTERM
 _INTERRUPTED = 128 + signal.SIGINT

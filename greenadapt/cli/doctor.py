@@ -20,7 +20,7 @@ def doctor(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.
     """
     from greenadapt.cli.output.console import hanging, print_json, print_lines, terminal_width
     from greenadapt.stages.machine import doctor as checks
-    from greenadapt.storage.workspace import Workspace
+    from greenadapt.store.workspace import Workspace
 
     is_fit = True
     for result in checks(Workspace.find(options.workspace)):

@@ -68,7 +68,7 @@ def evaluate(
     from greenadapt.cli.output.printing import print_evaluated
     from greenadapt.stages.evaluate import EvaluateRequest
     from greenadapt.stages.evaluate import evaluate as score
-    from greenadapt.storage.outputs import check_files
+    from greenadapt.store.outputs import check_files
 
     check_files(predictions, logits)
     settings = {"text_fields": tuple(text_field or ()), "label_field": label_field, "columns": files.columns}
@@ -88,7 +88,7 @@ def evaluate(
 
 
 def _write_predictions(evaluated: "Sequence[Evaluated]", out: Path) -> None:
-    from greenadapt.storage.outputs import open_output
+    from greenadapt.store.outputs import open_output
 
     with open_output(out) as (stream, _):
         for entry in evaluated:
@@ -101,8 +101,8 @@ def _write_predictions(evaluated: "Sequence[Evaluated]", out: Path) -> None:
 
 def _write_logits(evaluated: "Sequence[Evaluated]", out: Path) -> None:
     """Write the logits of the only file and seed, in the format of finetune --save-logits."""
-    from greenadapt.storage.arrays import write_arrays
-    from greenadapt.storage.outputs import writing
+    from greenadapt.store.arrays import write_arrays
+    from greenadapt.store.outputs import writing
     from greenadapt.training.evaluation import stacked
 
     [entry] = evaluated

@@ -12,7 +12,7 @@ from greenadapt.cli.options import FIELDS, forget
 from greenadapt.cli.settings import used_settings
 from greenadapt.errors import UsageError
 from greenadapt.fields import option_fields, refuse_without_effect
-from greenadapt.storage.files import expanded, require_utf8
+from greenadapt.store.files import expanded, require_utf8
 
 READ = frozenset({
     "alignment", "base", "compare", "config", "context", "corpus", "corpus_argument", "data", "dev",

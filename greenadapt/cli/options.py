@@ -18,7 +18,7 @@ from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
 from greenadapt.fields import Checked, Field, allowed, option_fields, without_ranges
 from greenadapt.progress import ALARM, limit_time
-from greenadapt.storage.files import short
+from greenadapt.store.files import short
 
 if TYPE_CHECKING:
     from greenadapt.stages.session import Session

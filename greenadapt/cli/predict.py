@@ -84,7 +84,7 @@ def predict(
     with exit code 1, after the results before it.
     """
     from greenadapt.cli.output.console import make_progress, say_loading
-    from greenadapt.storage.outputs import check_file, is_written_through, open_output
+    from greenadapt.store.outputs import check_file, is_written_through, open_output
 
     lines = {"--bio": bio, "--glue": glue, "--json": as_json}
     flags = [name for name, is_set in lines.items() if is_set]

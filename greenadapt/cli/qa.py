@@ -131,7 +131,7 @@ def qa(
     from greenadapt.cluster import Spread
     from greenadapt.inference.qa.answering import Answerer, QaRequest
     from greenadapt.inference.qa.inquiry import InquirySources
-    from greenadapt.storage.outputs import check_files
+    from greenadapt.store.outputs import check_files
 
     sources = InquirySources(
         data=data,
@@ -181,7 +181,7 @@ def _save_answers(session: "Session", request: "QaRequest", predictions: Path | 
 
 def _write_predictions(file: Path | None, answers: Mapping[str, str]) -> None:
     """Write the answers by question id that SQuAD's scorer reads."""
-    from greenadapt.storage.outputs import open_output
+    from greenadapt.store.outputs import open_output
 
     if file is not None:
         with open_output(file) as (stream, is_ascii):

@@ -13,10 +13,10 @@ import typer
 
 from greenadapt.config import MINILM, MPNET
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.storage.files import expanded, own_folder, read_toml
+from greenadapt.store.files import expanded, own_folder, read_toml
 
 if TYPE_CHECKING:
-    from greenadapt.storage.workspace import Workspace
+    from greenadapt.store.workspace import Workspace
 
 
 CONFIG = "config"
@@ -255,7 +255,7 @@ def read_for_completion(command: Any, ctx: Any, args: list[str]) -> tuple[dict[s
 
 
 def _workspace(ctx: typer.Context) -> "Workspace":
-    from greenadapt.storage.workspace import Workspace
+    from greenadapt.store.workspace import Workspace
 
     folder = ctx.params.get("workspace")
     return Workspace.find(Path(folder) if folder else None)

@@ -13,7 +13,7 @@ from greenadapt.corpus.opening import input_errors, is_tar, open_binary, open_me
 from greenadapt.corpus.rows import parse_json, table_rows
 from greenadapt.corpus.text import Decoder, Document, tar_members
 from greenadapt.errors import InputError, json_kind, listed
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 
 _ROOTS = ("PubmedArticleSet", "PubmedBookArticleSet", "pmc-articleset")
 _ARTICLES = ("PubmedArticle", "PubmedBookArticle", "{*}article")

@@ -20,7 +20,7 @@ from greenadapt.errors import (
     counted,
 )
 from greenadapt.progress import Bar, Progress, Silent
-from greenadapt.storage.files import naming
+from greenadapt.store.files import naming
 
 if TYPE_CHECKING:
     import requests

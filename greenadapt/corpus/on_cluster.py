@@ -48,8 +48,8 @@ from greenadapt.corpus.splitting import (
 )
 from greenadapt.errors import counted
 from greenadapt.progress import Progress, Silent, SilentBar
-from greenadapt.storage.arrays import ArrayFile, Int32Array, Int64Array, UInt64Array, write_arrays
-from greenadapt.storage.files import Json, hash_json, naming, read_own_object, write_json
+from greenadapt.store.arrays import ArrayFile, Int32Array, Int64Array, UInt64Array, write_arrays
+from greenadapt.store.files import Json, hash_json, naming, read_own_object, write_json
 from greenadapt.tokenization.files import TOKENIZER_FILE
 from greenadapt.tokenization.vocabulary import WordSplitter, tokenizer_json
 

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import check_path
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json, expanded, hash_file, hash_json, require_utf8, short
-from greenadapt.storage.outputs import COMPRESSIONS
+from greenadapt.store.files import Json, expanded, hash_file, hash_json, require_utf8, short
+from greenadapt.store.outputs import COMPRESSIONS
 
 _log = logging.getLogger(__name__)
 

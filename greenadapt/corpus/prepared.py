@@ -30,7 +30,7 @@ from greenadapt.corpus.splitting import (
 from greenadapt.corpus.text import Document
 from greenadapt.errors import InputError, MissingError, ResourceError, byte_size, counted
 from greenadapt.progress import Bar, Progress
-from greenadapt.storage.arrays import (
+from greenadapt.store.arrays import (
     SPLITMIX_STEP,
     Array,
     ArrayFile,
@@ -42,7 +42,7 @@ from greenadapt.storage.arrays import (
     mixed,
     write_arrays,
 )
-from greenadapt.storage.files import AGAIN
+from greenadapt.store.files import AGAIN
 from greenadapt.tokenization.vocabulary import WordSplitter
 
 _BLOCK_LINES = 1 << 16

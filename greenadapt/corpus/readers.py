@@ -48,7 +48,7 @@ from greenadapt.corpus.text import (
 )
 from greenadapt.errors import InputError, MissingError, counted, json_kind, listed
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.tokenization.words import WORD_CATEGORIES
 

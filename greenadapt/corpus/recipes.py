@@ -20,7 +20,7 @@ from greenadapt.config import SampleBy
 from greenadapt.corpus.opening import data_suffix, open_binary, refuse_zip, require_names
 from greenadapt.errors import InputError, MissingError, UsageError, byte_size, counted
 from greenadapt.progress import Bar, Progress
-from greenadapt.storage.files import own_folder, parse_own, path_name, read_toml, short
+from greenadapt.store.files import own_folder, parse_own, path_name, read_toml, short
 
 FOLDER = "{folder}"
 """Stands in a ``command`` for the folder that it fetches."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from greenadapt.config import TableFormat
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, counted, json_kind
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 
 Lines = Iterator[tuple[int, str]]
 # NaN, which Python and pandas write for a missing value, is none.

@@ -16,7 +16,7 @@ import numpy as np
 
 from greenadapt.corpus.text import Document
 from greenadapt.errors import ResourceError
-from greenadapt.storage.arrays import Int32Array, Int64Array
+from greenadapt.store.arrays import Int32Array, Int64Array
 from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.workers import worker_pool
 

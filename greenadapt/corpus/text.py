@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from greenadapt.errors import InputError, byte_size, counted
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json, short
+from greenadapt.store.files import Json, short
 
 _BLOCK = 1 << 16
 _LINES_CHECKED = 100

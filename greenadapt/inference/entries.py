@@ -26,7 +26,7 @@ from greenadapt.corpus.rows import Lines, json_rows
 from greenadapt.corpus.text import ArrivingLines, Decoder, Document
 from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageError, counted
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 from greenadapt.tasks.base import Task
 from greenadapt.tasks.conll import conll_sentences
 from greenadapt.tasks.questions import read_questions, refuse_squad

@@ -16,7 +16,7 @@ from greenadapt.models.graphs import GraphRunner, open_graph, require_onnx
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, pooled_output, stream_task
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.storage.arrays import Array
+from greenadapt.store.arrays import Array
 from greenadapt.tasks.base import Encoder, Input, Task
 from greenadapt.workers import ahead, grouped, launched_processes
 

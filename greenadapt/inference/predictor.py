@@ -18,7 +18,7 @@ from greenadapt.inference.models import OpenedModel, check_alike, check_reading,
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 from greenadapt.tasks.base import Input, Task
 from greenadapt.tasks.questions import Question
 from greenadapt.workers import ahead, as_they_come

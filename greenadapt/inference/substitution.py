@@ -9,7 +9,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from greenadapt.progress import Bar
-from greenadapt.storage.arrays import Array, FloatArray, IntArray
+from greenadapt.store.arrays import Array, FloatArray, IntArray
 from greenadapt.vectors.quality import SPLIT
 
 _BATCH_PIECES = 1 << 12  # that go through the model at a time, padding included

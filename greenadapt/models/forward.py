@@ -12,7 +12,7 @@ from greenadapt.models.machine import too_large
 from greenadapt.models.rows import RowMap
 from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference, ViewOutputs, stream_task
 from greenadapt.models.weights import takes_segments
-from greenadapt.storage.arrays import Array, IntArray
+from greenadapt.store.arrays import Array, IntArray
 from greenadapt.tasks.base import Features, Input
 
 _BLOCK_PIECES_GPU = 1 << 20

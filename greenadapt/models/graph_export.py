@@ -19,7 +19,7 @@ from greenadapt.config import Quantize
 from greenadapt.errors import ResourceError, first_line
 from greenadapt.models.graphs import graph_inputs
 from greenadapt.models.weights import InferenceModel
-from greenadapt.storage.arrays import Array
+from greenadapt.store.arrays import Array
 
 _OPSET = 20  # has GELU
 

@@ -13,7 +13,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, first_line, require
 from greenadapt.models.rows import RowTable, read_table
 from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference
-from greenadapt.storage.arrays import Array, Int64Array
+from greenadapt.store.arrays import Array, Int64Array
 from greenadapt.tasks.base import Features
 from greenadapt.workers import usable_cores
 

@@ -24,7 +24,7 @@ from greenadapt.models.weights import (
     write_config,
     write_memory,
 )
-from greenadapt.storage.arrays import Array, Streamed, row_blocks
+from greenadapt.store.arrays import Array, Streamed, row_blocks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.storage.arrays import Array, ArrayFile, BoolArray, IntArray, release_pages, require_finite
+from greenadapt.store.arrays import Array, ArrayFile, BoolArray, IntArray, release_pages, require_finite
 from greenadapt.tasks.base import Input
 from greenadapt.tokenization.files import SpecialIds
 from greenadapt.workers import grouped

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from greenadapt.config import Pool
-from greenadapt.storage.arrays import Array, IntArray, offsets_of
+from greenadapt.store.arrays import Array, IntArray, offsets_of
 from greenadapt.tasks.base import Feature, Features, Input
 from greenadapt.workers import ahead, grouped
 

@@ -20,9 +20,9 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel, find_model, require_whole
 from greenadapt.config import AdapterConfig, Pool, TrainConfig
 from greenadapt.errors import InputError, UsageError
-from greenadapt.storage.arrays import ArrayFile
-from greenadapt.storage.files import Json, described_in
-from greenadapt.storage.results import MANIFEST, read_manifest
+from greenadapt.store.arrays import ArrayFile
+from greenadapt.store.files import Json, described_in
+from greenadapt.store.results import MANIFEST, read_manifest
 from greenadapt.tasks.base import Task, load_task
 from greenadapt.tasks.qa import QuestionTask
 

@@ -21,8 +21,8 @@ from greenadapt.checkpoints.reader import Checkpoint, open_torch_file
 from greenadapt.checkpoints.writer import write_weights
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.models.rows import ROWS_FILE, Rows, RowTable, read_table
-from greenadapt.storage.arrays import Array, ArrayFile, IntArray, Streamed, require_finite, write_arrays
-from greenadapt.storage.files import Json, write_json
+from greenadapt.store.arrays import Array, ArrayFile, IntArray, Streamed, require_finite, write_arrays
+from greenadapt.store.files import Json, write_json
 from greenadapt.tasks.base import Features, HeadShape
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from greenadapt.config import ADAPTERS, AdapterConfig
 from greenadapt.corpus.opening import hub_data_set
 from greenadapt.errors import as_percent, counted, harmless, one_line
 from greenadapt.report.tables import ADVICE, VIEW_NAMES, Table, loss_tables, score_tables, set_name
-from greenadapt.storage.files import Json, short
+from greenadapt.store.files import Json, short
 from greenadapt.tasks.tasks_file import TaskEntry
 
 if TYPE_CHECKING:

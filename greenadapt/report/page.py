@@ -13,7 +13,7 @@ from markupsafe import Markup
 from greenadapt.cost import total
 from greenadapt.errors import as_percent, harmless, one_line
 from greenadapt.report.tables import Table, score_name, signed
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 
 Rows = Sequence[Mapping[str, Any]]
 _WIDTH, _PANEL = 400, 380

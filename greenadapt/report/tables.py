@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from greenadapt.errors import as_percent, counted, duration, one_line, rounded
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 
 VIEW_NAMES = {
     "mean": "both tokenizers, averaged",

@@ -26,7 +26,7 @@ from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage
 from greenadapt.server.batching import MicroBatcher
 from greenadapt.server.models import ServedModel, predict
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 from greenadapt.tasks.questions import Question
 
 MAX_TEXTS = 64

@@ -12,7 +12,7 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.models import OpenedModel
 from greenadapt.inference.predictor import shown_result
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.storage.files import Json, expanded, hash_file, hash_json
+from greenadapt.store.files import Json, expanded, hash_file, hash_json
 from greenadapt.tasks.questions import Question
 from greenadapt.tasks.spans import AnswerCandidates, merge_candidates, ranked
 

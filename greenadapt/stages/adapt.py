@@ -10,7 +10,7 @@ from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
 from greenadapt.stages.expand import check_expand, run_expand
 from greenadapt.stages.session import OpenedBase, Session
 from greenadapt.stages.w2v import resolve_w2v, run_w2v
-from greenadapt.storage.results import Result
+from greenadapt.store.results import Result
 from greenadapt.vectors.cbow import require_engine
 
 

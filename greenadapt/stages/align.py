@@ -13,8 +13,8 @@ from greenadapt.config import AlignConfig
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.report.tables import rows_warning
 from greenadapt.stages.session import ALIGN, W2V, OpenedBase, Session, model_of, require_made_for
-from greenadapt.storage.files import Json, hash_file, path_name, short, write_json
-from greenadapt.storage.results import Job, Outcome, Result, found_at, open_result, verified
+from greenadapt.store.files import Json, hash_file, path_name, short, write_json
+from greenadapt.store.results import Job, Outcome, Result, found_at, open_result, verified
 from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import check_casing, overlap
 from greenadapt.vectors.quality import KnownWords, fit_and_measure

@@ -15,9 +15,9 @@ from greenadapt.inference.models import require_one_process
 from greenadapt.stages.align import fitted_vectors
 from greenadapt.stages.expand import alignment_of
 from greenadapt.stages.session import CORPUS, EXPAND, W2V, OpenedBase, Session, model_of
-from greenadapt.storage.arrays import FloatArray, IntArray
-from greenadapt.storage.files import Json
-from greenadapt.storage.results import Result, found_at, open_result, verified
+from greenadapt.store.arrays import FloatArray, IntArray
+from greenadapt.store.files import Json
+from greenadapt.store.results import Result, found_at, open_result, verified
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.vectors.alignment import Alignment

@@ -16,10 +16,10 @@ from greenadapt.inference.models import open_in_torch
 from greenadapt.models.graphs import require_onnx
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.session import COMPILE, W2V, Session, require_made_for
-from greenadapt.storage.arrays import Streamed, write_arrays
-from greenadapt.storage.files import Json, write_json
-from greenadapt.storage.outputs import check_file
-from greenadapt.storage.results import Job, Outcome, Result, open_result, verified
+from greenadapt.store.arrays import Streamed, write_arrays
+from greenadapt.store.files import Json, write_json
+from greenadapt.store.outputs import check_file
+from greenadapt.store.results import Job, Outcome, Result, open_result, verified
 from greenadapt.tokenization.export import copy_tokenizers
 from greenadapt.vectors.word_vectors import WordVectors, read_vectors, write_vectors
 

@@ -18,10 +18,10 @@ from greenadapt.corpus.recipes import Recipe, Source, find_recipe, kept_input, l
 from greenadapt.corpus.text import MAX_DOCUMENT_BYTES
 from greenadapt.errors import GreenadaptError, MissingError, UsageError, counted
 from greenadapt.stages.session import CORPUS, Session, model_of
-from greenadapt.storage.files import Json, hash_json
-from greenadapt.storage.locks import lock
-from greenadapt.storage.outputs import COMPRESSIONS
-from greenadapt.storage.results import Job, Outcome, Result
+from greenadapt.store.files import Json, hash_json
+from greenadapt.store.locks import lock
+from greenadapt.store.outputs import COMPRESSIONS
+from greenadapt.store.results import Job, Outcome, Result
 from greenadapt.tokenization.files import tokenizer_hash
 
 

@@ -16,7 +16,7 @@ from greenadapt.inference.models import OpenedModel, check_reading, pool_of, req
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 from greenadapt.tasks.base import Task
 from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.metrics import contexts_of, interval, over_seeds, resampled

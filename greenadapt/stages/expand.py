@@ -17,8 +17,8 @@ from greenadapt.report.cards import AdaptedCard
 from greenadapt.report.tables import MAP, rows_warning
 from greenadapt.stages.align import VectorSource, find_alignment, fitted_vectors
 from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, card_origin, model_of
-from greenadapt.storage.files import Json, expanded, hash_file, short, write_json
-from greenadapt.storage.results import (
+from greenadapt.store.files import Json, expanded, hash_file, short, write_json
+from greenadapt.store.results import (
     Job,
     Outcome,
     Result,

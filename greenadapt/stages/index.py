@@ -12,8 +12,8 @@ from greenadapt.errors import MissingError, UsageError, require
 from greenadapt.inference.search.index import write_index
 from greenadapt.inference.search.store import INDEX
 from greenadapt.stages.session import Session
-from greenadapt.storage.files import Json
-from greenadapt.storage.results import Job, Outcome, Result
+from greenadapt.store.files import Json
+from greenadapt.store.results import Job, Outcome, Result
 
 
 @dataclass(frozen=True)

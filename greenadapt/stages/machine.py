@@ -15,8 +15,8 @@ from greenadapt.cost import KG_PER_LB, PAPER_ROWS
 from greenadapt.errors import MissingError, byte_size, is_installed
 from greenadapt.stages.session import Session
 from greenadapt.stages.status import with_ancestors
-from greenadapt.storage.files import Json
-from greenadapt.storage.workspace import Workspace
+from greenadapt.store.files import Json
+from greenadapt.store.workspace import Workspace
 from greenadapt.workers import usable_cores
 
 State = Literal["ok", "missing", "problem"]

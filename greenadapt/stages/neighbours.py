@@ -12,8 +12,8 @@ from greenadapt.progress import Progress
 from greenadapt.stages.align import find_alignment, fitted_vectors
 from greenadapt.stages.expand import alignment_of
 from greenadapt.stages.session import EXPAND, OpenedBase, Session, model_of, require_made_for
-from greenadapt.storage.files import Json, expanded
-from greenadapt.storage.results import MANIFEST, Result, open_result, read_manifest, verified
+from greenadapt.store.files import Json, expanded
+from greenadapt.store.results import MANIFEST, Result, open_result, read_manifest, verified
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import Alignment

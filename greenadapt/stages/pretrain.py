@@ -30,8 +30,8 @@ from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.progress import Progress
 from greenadapt.stages.finetune.train import Build, run_together, start_machine
 from greenadapt.stages.session import PRETRAIN, Session, card_origin, data_name
-from greenadapt.storage.files import Json, hash_json, read_own_object, write_json
-from greenadapt.storage.results import Job, Outcome, Result
+from greenadapt.store.files import Json, hash_json, read_own_object, write_json
+from greenadapt.store.results import Job, Outcome, Result
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.export import copy_tokenizers

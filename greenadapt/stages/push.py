@@ -7,8 +7,8 @@ from greenadapt.checkpoints.provenance import check_model
 from greenadapt.checkpoints.source import find_model, hub_answers
 from greenadapt.errors import ConflictError, UsageError
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json
-from greenadapt.storage.results import MANIFEST, open_result, read_manifest, verified
+from greenadapt.store.files import Json
+from greenadapt.store.results import MANIFEST, open_result, read_manifest, verified
 
 _PRIVATE = (MANIFEST, "predictions*.jsonl", "logits*.safetensors", ".*")
 """Names of files that stay private: the manifest names paths of this machine, the others tell test texts."""

@@ -13,8 +13,8 @@ from greenadapt.corpus.opening import input_name, is_read_once
 from greenadapt.errors import UsageError, counted
 from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.stages.session import QA, Session
-from greenadapt.storage.files import Json, read_own_lines, write_json
-from greenadapt.storage.results import Job, Outcome, Result
+from greenadapt.store.files import Json, read_own_lines, write_json
+from greenadapt.store.results import Job, Outcome, Result
 
 ANSWERS = "answers.jsonl"
 """One row per question."""

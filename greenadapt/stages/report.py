@@ -34,11 +34,11 @@ from greenadapt.stages.finetune.compare import statistics_of
 from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.session import ALIGN, CORPUS, EXPAND, FINETUNE, PRETRAIN, W2V, Session
 from greenadapt.stages.status import with_ancestors
-from greenadapt.storage.arrays import Array, FloatArray
-from greenadapt.storage.files import Json
-from greenadapt.storage.outputs import check_file, open_file
-from greenadapt.storage.results import MANIFEST, Result, found_at, input_result, read_manifest
-from greenadapt.storage.workspace import is_key_of
+from greenadapt.store.arrays import Array, FloatArray
+from greenadapt.store.files import Json
+from greenadapt.store.outputs import check_file, open_file
+from greenadapt.store.results import MANIFEST, Result, found_at, input_result, read_manifest
+from greenadapt.store.workspace import is_key_of
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.metrics import contexts_of, interval, paired, resampled
 from greenadapt.tokenization.added_words import WORDS_FILE

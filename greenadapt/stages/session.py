@@ -19,9 +19,9 @@ from greenadapt.corpus.opening import STDIN, is_hub_id, note_terminal
 from greenadapt.corpus.recipes import Recipe, corpus_name, keep_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json, expanded, forget_hashed, naming, real_folder
-from greenadapt.storage.results import Job, Manifest, Place, Result, check_out, run
-from greenadapt.storage.workspace import Workspace
+from greenadapt.store.files import Json, expanded, forget_hashed, naming, real_folder
+from greenadapt.store.results import Job, Manifest, Place, Result, check_out, run
+from greenadapt.store.workspace import Workspace
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.workers import launched_processes, usable_cores
 

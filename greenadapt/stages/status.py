@@ -8,9 +8,9 @@ from pathlib import Path
 from greenadapt.checkpoints.source import model_name
 from greenadapt.errors import GreenadaptError, MissingError
 from greenadapt.stages.session import ALIGN, CORPUS, EXPAND, W2V, Session
-from greenadapt.storage.files import Json, expanded
-from greenadapt.storage.results import MANIFEST, Result, input_result, read_manifest, require_sizes, verified
-from greenadapt.storage.workspace import Unfinished, Unneeded, Workspace, remove, tree_size, unfinished_in, unneeded
+from greenadapt.store.files import Json, expanded
+from greenadapt.store.results import MANIFEST, Result, input_result, read_manifest, require_sizes, verified
+from greenadapt.store.workspace import Unfinished, Unneeded, Workspace, remove, tree_size, unfinished_in, unneeded
 
 UP_TO_DATE, DAMAGED = "whole", "damaged"
 _ORDER = (CORPUS, W2V, ALIGN, EXPAND)

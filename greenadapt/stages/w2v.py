@@ -13,8 +13,8 @@ from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import UsageError
 from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
 from greenadapt.stages.session import W2V, Session
-from greenadapt.storage.files import Json
-from greenadapt.storage.results import Job, Outcome, Result, verified
+from greenadapt.store.files import Json
+from greenadapt.store.results import Job, Outcome, Result, verified
 from greenadapt.vectors.cbow import require_engine, resolve_engine, train
 from greenadapt.vectors.engines import fast_engine
 

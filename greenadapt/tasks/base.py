@@ -17,8 +17,8 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, TaskConfig, TaskName
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Progress
-from greenadapt.storage.arrays import Array, BoolArray, Int64Array, IntArray
-from greenadapt.storage.files import Json, parse_own
+from greenadapt.store.arrays import Array, BoolArray, Int64Array, IntArray
+from greenadapt.store.files import Json, parse_own
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.files import SpecialIds
 

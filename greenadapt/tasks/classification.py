@@ -16,8 +16,8 @@ import numpy as np
 from greenadapt.config import LabelKind, TableFormat
 from greenadapt.errors import InputError, json_kind
 from greenadapt.progress import Progress
-from greenadapt.storage.arrays import Array, IntArray
-from greenadapt.storage.files import Json
+from greenadapt.store.arrays import Array, IntArray
+from greenadapt.store.files import Json
 from greenadapt.tasks import records
 from greenadapt.tasks.base import Encoder, Feature, HeadShape, Input, margins, require_numbers
 from greenadapt.tasks.records import natural_order

@@ -17,8 +17,8 @@ from greenadapt.corpus.opening import open_binary
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, counted
 from greenadapt.progress import Progress
-from greenadapt.storage.arrays import Array, IntArray, offsets_of
-from greenadapt.storage.files import Json
+from greenadapt.store.arrays import Array, IntArray, offsets_of
+from greenadapt.store.files import Json
 
 UNTYPED = "entity"
 """The type of entities in data whose tags are a bare ``B`` and ``I``."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import Array
-from greenadapt.storage.files import Json
+from greenadapt.store.arrays import Array
+from greenadapt.store.files import Json
 from greenadapt.tasks.base import Task
 
 _CLASSES = ("accuracy", "macro_f1", "micro_f1", "mcc")

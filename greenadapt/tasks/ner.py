@@ -12,8 +12,8 @@ from greenadapt.corpus.opening import JSON_SUFFIXES, data_suffix, is_hub_id
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, counted, json_kind
 from greenadapt.progress import Progress
-from greenadapt.storage.arrays import Array, IntArray, offsets_of
-from greenadapt.storage.files import Json
+from greenadapt.store.arrays import Array, IntArray, offsets_of
+from greenadapt.store.files import Json
 from greenadapt.tasks.base import IGNORED, Encoder, Feature, HeadShape, Input, margins, require_numbers
 from greenadapt.tasks.conll import (
     Sentence,

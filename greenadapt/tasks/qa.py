@@ -12,8 +12,8 @@ import numpy as np
 from greenadapt.config import QaConfig, WordUnit
 from greenadapt.errors import InputError, counted
 from greenadapt.progress import Progress
-from greenadapt.storage.arrays import Array, IntArray
-from greenadapt.storage.files import Json
+from greenadapt.store.arrays import Array, IntArray
+from greenadapt.store.files import Json
 from greenadapt.tasks.base import Encoder, Feature, HeadShape, Input
 from greenadapt.tasks.questions import Question, read_questions, unlabelled_question
 from greenadapt.tasks.spans import (

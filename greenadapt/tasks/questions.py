@@ -20,8 +20,8 @@ from greenadapt.corpus.rows import parse_json
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, json_kind, listed
 from greenadapt.progress import Progress
-from greenadapt.storage.arrays import IntArray
-from greenadapt.storage.files import Json
+from greenadapt.store.arrays import IntArray
+from greenadapt.store.files import Json
 from greenadapt.tasks.records import records, refuse_repeated
 
 _CORRECTION = "correct the file, or leave the question out"

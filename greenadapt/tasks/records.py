@@ -12,7 +12,7 @@ from greenadapt.corpus.rows import json_rows, table_rows
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, MissingError, counted, first_line, listed, require
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 
 
 def records(source: str, progress: Progress, table: TableFormat | None = None) -> Iterator[tuple[str, Json]]:

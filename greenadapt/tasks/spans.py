@@ -11,8 +11,8 @@ from itertools import islice
 import numpy as np
 
 from greenadapt.config import WordUnit
-from greenadapt.storage.arrays import Array, IntArray
-from greenadapt.storage.files import Json
+from greenadapt.store.arrays import Array, IntArray
+from greenadapt.store.files import Json
 
 _UNITS = {
     "whitespace": re.compile(r"\S+"),

@@ -11,7 +11,7 @@ from greenadapt.config import CHOSEN_FOR_ENTITIES, FIELDS_OF_A_TASK, TableFormat
 from greenadapt.corpus.opening import input_errors, is_hub_id
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import option_fields
-from greenadapt.storage.files import Json, own_folder, read_toml
+from greenadapt.store.files import Json, own_folder, read_toml
 from greenadapt.tasks.base import Fold
 from greenadapt.tasks.metrics import check_metric
 

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from greenadapt.config import OovRule
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import ArrayFile, BoolArray, IntArray, Sequences, offsets_of, write_arrays
+from greenadapt.store.arrays import ArrayFile, BoolArray, IntArray, Sequences, offsets_of, write_arrays
 from greenadapt.tokenization.vocabulary import BaseVocabulary
 from greenadapt.tokenization.words import SPACE, WORD_CATEGORIES
 

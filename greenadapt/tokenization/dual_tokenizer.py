@@ -12,7 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from greenadapt.errors import InputError, MissingError
-from greenadapt.storage.arrays import BoolArray, IntArray, Sequences, offsets_of
+from greenadapt.store.arrays import BoolArray, IntArray, Sequences, offsets_of
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.tokenization.files import SpecialIds, special_ids, tokenizer_settings
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer, reads_whole_texts, word_bounds

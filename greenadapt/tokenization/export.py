@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from greenadapt.config import OovRule
 from greenadapt.errors import InputError
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 from greenadapt.tokenization.added_words import WORDS_FILE, NewEntries
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 from greenadapt.tokenization.files import (

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 from greenadapt.architectures import ARCHITECTURES, stated_type
 from greenadapt.errors import GreenadaptError, InputError, first_line, is_panic, require
-from greenadapt.storage.files import Json, hash_file, hash_json, read_object
+from greenadapt.store.files import Json, hash_file, hash_json, read_object
 
 SETTINGS_FILE, MAP_FILE = "tokenizer_config.json", "special_tokens_map.json"
 _AGAIN = "download the model again"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from greenadapt.storage.arrays import BoolArray, IntArray
+from greenadapt.store.arrays import BoolArray, IntArray
 
 SPACE_MARK = "Ġ"
 """The mark for the space before a word."""

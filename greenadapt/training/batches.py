@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from greenadapt.errors import InputError
 from greenadapt.models.rows import RowMap
 from greenadapt.models.weights import MemoryInput
-from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of
+from greenadapt.store.arrays import Array, BoolArray, IntArray, offsets_of
 from greenadapt.tasks.base import IGNORED, Features, Input, flattened
 
 

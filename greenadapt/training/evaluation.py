@@ -10,8 +10,8 @@ import numpy as np
 from greenadapt.config import Pool, PoolChoice
 from greenadapt.models.streaming import ViewOutputs, pooled_output
 from greenadapt.progress import Bar
-from greenadapt.storage.arrays import Array, offsets_of
-from greenadapt.storage.files import Json
+from greenadapt.store.arrays import Array, offsets_of
+from greenadapt.store.files import Json
 from greenadapt.tasks.base import Task
 
 POOLS: tuple[Pool, ...] = ("mean", "base", "expanded")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from greenadapt.config import Mix, RunConfig, Sampling, SamplingConfig, TrainConfig
-from greenadapt.storage.arrays import Array, BoolArray, IntArray
+from greenadapt.store.arrays import Array, BoolArray, IntArray
 from greenadapt.training.batches import Dataset
 
 

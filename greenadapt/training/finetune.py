@@ -37,8 +37,8 @@ from greenadapt.models.weights import (
     write_tensors,
 )
 from greenadapt.progress import Bar, Progress
-from greenadapt.storage.arrays import write_arrays
-from greenadapt.storage.files import Json, write_json, write_lines
+from greenadapt.store.arrays import write_arrays
+from greenadapt.store.files import Json, write_json, write_lines
 from greenadapt.tasks.base import Encoder, Input, TaskData
 from greenadapt.tasks.metrics import average, metric_of
 from greenadapt.training.batches import Dataset, TaskDataset

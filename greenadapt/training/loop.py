@@ -17,7 +17,7 @@ from greenadapt.errors import InputError
 from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.weights import takes_segments, write_tensors
 from greenadapt.progress import Progress, stoppable
-from greenadapt.storage.files import Json, beside, hash_file, hash_json, read_own, replace_folder, write_json
+from greenadapt.store.files import Json, beside, hash_file, hash_json, read_own, replace_folder, write_json
 from greenadapt.training.batches import Batch, Cut, loss_sum
 from greenadapt.training.feed import Draw, Feed, Purpose, random_bits
 

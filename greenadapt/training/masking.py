@@ -16,7 +16,7 @@ from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.rows import RowMap
 from greenadapt.models.weights import MemoryInput, takes_segments
 from greenadapt.progress import Bar
-from greenadapt.storage.arrays import BoolArray, IntArray
+from greenadapt.store.arrays import BoolArray, IntArray
 from greenadapt.tasks.base import Features
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.training.batches import Batch, Cut, loss_sum

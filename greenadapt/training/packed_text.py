@@ -10,8 +10,8 @@ import numpy as np
 
 from greenadapt.corpus.splitting import draw
 from greenadapt.corpus.text import Document
-from greenadapt.storage.arrays import BoolArray, IntArray, offsets_of, row_blocks
-from greenadapt.storage.files import Json, read_own_object, write_json
+from greenadapt.store.arrays import BoolArray, IntArray, offsets_of, row_blocks
+from greenadapt.store.files import Json, read_own_object, write_json
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.dual_tokenizer import DualEncoding, Pieces
 from greenadapt.workers import grouped

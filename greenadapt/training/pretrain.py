@@ -16,7 +16,7 @@ from greenadapt.models.mlm import OpenedMaskedLM, open_masked_lm, write_masked_l
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import begin_memory
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json, write_json, write_lines
+from greenadapt.store.files import Json, write_json, write_lines
 from greenadapt.tasks.base import Encoder
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import RunRecord, Step, Training

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from greenadapt.errors import InputError, counted
-from greenadapt.storage.files import Json, read_own, replace_json
+from greenadapt.store.files import Json, read_own, replace_json
 from greenadapt.tasks.conll import Sentence
 from greenadapt.training.feed import Purpose, random_bits
 from greenadapt.training.finetune import FinetuneRun, FinetuneSetup

@@ -12,8 +12,8 @@ import numpy as np
 
 from greenadapt.config import AlignConfig, AlignMethod
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import Array, ArrayFile, Float64Array, FloatArray, row_blocks, write_arrays
-from greenadapt.storage.files import parse_own
+from greenadapt.store.arrays import Array, ArrayFile, Float64Array, FloatArray, row_blocks, write_arrays
+from greenadapt.store.files import parse_own
 from greenadapt.tokenization.vocabulary import BaseVocabulary
 from greenadapt.vectors.word_vectors import WordVectors
 

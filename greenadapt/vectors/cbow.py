@@ -11,8 +11,8 @@ import numpy as np
 from greenadapt.config import ResolvedEngine, W2VConfig
 from greenadapt.errors import InputError, MissingError, ResourceError, is_installed, require
 from greenadapt.progress import Progress, stoppable
-from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
-from greenadapt.storage.files import sync_file
+from greenadapt.store.arrays import Array, ArrayFile, write_arrays
+from greenadapt.store.files import sync_file
 from greenadapt.vectors.engines import Engine, Stream, Weights, aligned_zeros, fast_engine, padded_width
 from greenadapt.vectors.word_vectors import WordVectors
 

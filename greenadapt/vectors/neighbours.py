@@ -8,7 +8,7 @@ import numpy as np
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import require_whole
-from greenadapt.storage.arrays import Array, FloatArray, Int64Array, row_blocks
+from greenadapt.store.arrays import Array, FloatArray, Int64Array, row_blocks
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
 

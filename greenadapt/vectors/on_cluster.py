@@ -37,7 +37,7 @@ from greenadapt.cluster import Cluster, Node, raise_for_user
 from greenadapt.config import W2VConfig
 from greenadapt.errors import MissingError, ResourceError, first_line
 from greenadapt.progress import Progress
-from greenadapt.storage.arrays import Array, ArrayFile
+from greenadapt.store.arrays import Array, ArrayFile
 from greenadapt.vectors.engines import (
     Advance,
     Stop,

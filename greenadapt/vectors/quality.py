@@ -8,7 +8,7 @@ import numpy as np
 from greenadapt.config import AlignConfig
 from greenadapt.errors import counted
 from greenadapt.progress import Bar, Progress, Silent
-from greenadapt.storage.arrays import Array, BoolArray, FloatArray, Int64Array
+from greenadapt.store.arrays import Array, BoolArray, FloatArray, Int64Array
 from greenadapt.vectors.alignment import Alignment, fit
 from greenadapt.vectors.neighbours import unit_rows
 

@@ -20,7 +20,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
 from greenadapt.corpus.readers import words_in_files
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import Array, Float64Array, FloatArray, Int64Array, Streamed, row_blocks
+from greenadapt.store.arrays import Array, Float64Array, FloatArray, Int64Array, Streamed, row_blocks
 from greenadapt.tokenization.added_words import NewEntries, new_entries, new_forms
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
 from greenadapt.vectors.alignment import Alignment, fit, overlap

@@ -14,8 +14,8 @@ from greenadapt.corpus.opening import open_binary
 from greenadapt.corpus.prepared import read_vocabulary, write_vocabulary
 from greenadapt.errors import InputError, MissingError, counted, first_line
 from greenadapt.progress import Progress, Silent
-from greenadapt.storage.arrays import Array, ArrayFile, Int64Array, row_blocks, write_arrays
-from greenadapt.storage.outputs import open_file
+from greenadapt.store.arrays import Array, ArrayFile, Int64Array, row_blocks, write_arrays
+from greenadapt.store.outputs import open_file
 
 VECTORS = "vectors.safetensors"
 VOCABULARY = "vocabulary.tsv"

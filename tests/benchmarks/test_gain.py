@@ -19,7 +19,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import CHOSEN_FOR_ENTITIES, ExpandConfig, TaskConfig, TrainConfig
 from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.storage.arrays import ArrayFile
+from greenadapt.store.arrays import ArrayFile
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.metrics import Difference, paired

@@ -19,8 +19,8 @@ from greenadapt.checkpoints.provenance import (
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.errors import InputError, UsageError
 from greenadapt.stages.session import adapted_model
-from greenadapt.storage.files import write_json
-from greenadapt.storage.workspace import Workspace
+from greenadapt.store.files import write_json
+from greenadapt.store.workspace import Workspace
 from tests.support.small_multitask import describe, fitted
 from tests.support.small_tasks import TinyModel, adapted, facts_file, read_json, session
 

@@ -16,7 +16,7 @@ from greenadapt.checkpoints.provenance import starting_model
 from greenadapt.checkpoints.source import PACKAGED, ZipPackages, find_model, hub_id, model_name
 from greenadapt.config import MPNET
 from greenadapt.errors import InputError, MissingError
-from greenadapt.storage.files import hash_file, path_name
+from greenadapt.store.files import hash_file, path_name
 from tests.support.small_tasks import facts_file
 
 

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import MAX_SHARD_BYTES, copy_side_files, write_expanded
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import ArrayFile, Streamed
+from greenadapt.store.arrays import ArrayFile, Streamed
 from tests.support.sentence_models import describe_sentences
 from tests.support.small_tasks import NEW, sentences
 from tests.support.small_tasks import expand as add_words

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from greenadapt.cli import app
 from greenadapt.corpus.recipes import list_recipes
 from greenadapt.progress import Silent
-from greenadapt.storage.results import Job, Outcome, run
-from greenadapt.storage.workspace import Workspace
+from greenadapt.store.results import Job, Outcome, run
+from greenadapt.store.workspace import Workspace
 
 
 def offered(shell: str, line: str) -> list[str]:

@@ -17,7 +17,7 @@ import pytest
 from greenadapt.config import CHOSEN_FOR_ENTITIES, MemoryConfig, RunConfig, TaskConfig, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.storage.files import plain
+from greenadapt.store.files import plain
 from tests.conftest import Run, json_lines, last_line
 from tests.support.processes import MODULE, digests, interrupted, launched
 from tests.support.small_tasks import (

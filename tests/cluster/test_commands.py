@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from experiments import green
-from greenadapt.storage.files import hash_file
+from greenadapt.store.files import hash_file
 from tests.conftest import Run, last_line
 from tests.support.processes import MODULE, Forked
 from tests.support.small_cluster import ADDRESS, add_node, free_port
@@ -126,7 +126,7 @@ def test_the_parts_of_a_corpus_stay_until_its_manifest_is_written(
     shutil.rmtree(tmp_path / "ws")
     command += ["--cluster", four_nodes.address]
     with monkeypatch.context() as patch:
-        patch.setattr("greenadapt.storage.jobs._checksums", interrupt)
+        patch.setattr("greenadapt.store.jobs._checksums", interrupt)
         run_alone(*command, code=130)
     ended = run_alone(*command)
     assert "of the text were split before" in ended.stderr

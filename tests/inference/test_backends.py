@@ -27,9 +27,9 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.models.weights import InferenceModel, open_task_model
 from greenadapt.stages.compile import compile_model
 from greenadapt.stages.session import Session
-from greenadapt.storage.arrays import Array, write_arrays
-from greenadapt.storage.files import hash_file
-from greenadapt.storage.workspace import Workspace
+from greenadapt.store.arrays import Array, write_arrays
+from greenadapt.store.files import hash_file
+from greenadapt.store.workspace import Workspace
 from greenadapt.tasks.base import Feature, Input, make_task
 from greenadapt.workers import usable_cores
 from tests.conftest import Notes, tiny_model_in

@@ -23,9 +23,9 @@ from greenadapt.stages import adapt as adapt_stage
 from greenadapt.stages import expand
 from greenadapt.stages.adapt import AdaptRequest
 from greenadapt.stages.session import Session
-from greenadapt.storage.arrays import ArrayFile
-from greenadapt.storage.results import Result, open_result, verified
-from greenadapt.storage.workspace import Workspace
+from greenadapt.store.arrays import ArrayFile
+from greenadapt.store.results import Result, open_result, verified
+from greenadapt.store.workspace import Workspace
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import WordSplitter, load_tokenizer
 from greenadapt.vectors.alignment import Alignment

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from greenadapt.models.weights import read_tensors, write_tensors
-from greenadapt.storage.arrays import write_arrays
-from greenadapt.storage.files import naming, write_json, write_lines
-from greenadapt.storage.results import Job, Outcome
+from greenadapt.store.arrays import write_arrays
+from greenadapt.store.files import naming, write_json, write_lines
+from greenadapt.store.results import Job, Outcome
 from tests.conftest import Run, last_line
 from tests.support.small_tasks import session
 

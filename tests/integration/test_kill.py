@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.storage.files import hash_file
-from greenadapt.storage.results import CARD, MANIFEST
+from greenadapt.store.files import hash_file
+from greenadapt.store.results import CARD, MANIFEST
 from tests.conftest import WORDS, Run
 from tests.support.processes import Forked, printed_random
 

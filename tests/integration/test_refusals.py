@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 from greenadapt.errors import InputError
 from greenadapt.stages.finetune.compare import finetune
-from greenadapt.storage.arrays import read_metadata
+from greenadapt.store.arrays import read_metadata
 from tests.conftest import Run, last_line, tiny_model_in
 from tests.support.small_tasks import VOCABULARY, Signalling, adapted, facts_file, ner_request, session
 

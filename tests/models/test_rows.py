@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from greenadapt.models.rows import Rows, RowTable
 from greenadapt.models.weights import StreamedRows, open_model
-from greenadapt.storage.arrays import ArrayFile, write_arrays
+from greenadapt.store.arrays import ArrayFile, write_arrays
 from greenadapt.tasks.base import Feature, Input
 from tests.support.mapped_pages import file_backed_bytes
 from tests.support.small_tasks import EVERY_FAMILY, TinyModel, expanded

@@ -39,7 +39,7 @@ from greenadapt.models.weights import (
 )
 from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.pretrain import PretrainRequest, pretrain
-from greenadapt.storage.arrays import ArrayFile
+from greenadapt.store.arrays import ArrayFile
 from greenadapt.tasks.base import HeadShape
 from tests.support.small_encoders import encoder
 from tests.support.small_tasks import (

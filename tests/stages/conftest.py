@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.stages.session import Session
-from greenadapt.storage.workspace import Workspace
+from greenadapt.store.workspace import Workspace
 from tests.conftest import Notes
 
 

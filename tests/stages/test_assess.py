@@ -18,7 +18,7 @@ from greenadapt.stages.align import align
 from greenadapt.stages.assess import assess_rows
 from greenadapt.stages.expand import expand
 from greenadapt.stages.session import OpenedBase, Session, model_of
-from greenadapt.storage.results import Result
+from greenadapt.store.results import Result
 from tests.conftest import Notes, Run
 from tests.support.small_tasks import KNOWN, NEW, TinyModel, known_text, worded_model
 

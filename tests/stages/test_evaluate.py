@@ -14,8 +14,8 @@ from typer.testing import Result as CliResult
 from greenadapt.config import TaskConfig
 from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.storage.arrays import ArrayFile
-from greenadapt.storage.results import Result
+from greenadapt.store.arrays import ArrayFile
+from greenadapt.store.results import Result
 from tests.conftest import json_lines
 from tests.integration.test_full_disk import full_at
 from tests.support.small_multitask import files_of

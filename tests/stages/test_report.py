@@ -12,7 +12,7 @@ from lxml import html as parser
 from typer.testing import CliRunner
 
 from greenadapt.cli import app
-from greenadapt.storage.results import read_manifest
+from greenadapt.store.results import read_manifest
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from tests.conftest import Run, tiny_model_in
 from tests.support.small_tasks import KNOWN, ner_file, worded_model

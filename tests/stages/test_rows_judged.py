@@ -11,7 +11,7 @@ from lxml import html
 
 import greenadapt
 from greenadapt.config import RowChoice
-from greenadapt.storage.results import read_manifest
+from greenadapt.store.results import read_manifest
 from tests.conftest import Run
 from tests.support.small_tasks import TinyModel, known_text, worded_model
 

@@ -19,9 +19,9 @@ from greenadapt.stages import expand, neighbours, w2v
 from greenadapt.stages.adapt import AdaptRequest, adapt
 from greenadapt.stages.compile import export_vectors
 from greenadapt.stages.session import Session
-from greenadapt.storage.arrays import Array, ArrayFile
-from greenadapt.storage.results import Result
-from greenadapt.storage.workspace import Workspace
+from greenadapt.store.arrays import Array, ArrayFile
+from greenadapt.store.results import Result
+from greenadapt.store.workspace import Workspace
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.vectors.word_vectors import WordVectors

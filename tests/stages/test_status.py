@@ -7,8 +7,8 @@ import pytest
 
 from greenadapt.progress import Silent
 from greenadapt.stages.status import with_ancestors
-from greenadapt.storage.results import Job, Outcome, Place, Result, run
-from greenadapt.storage.workspace import Workspace
+from greenadapt.store.results import Job, Outcome, Place, Result, run
+from greenadapt.store.workspace import Workspace
 from tests.conftest import Run, json_lines, last_line
 
 

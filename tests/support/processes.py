@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from greenadapt.storage.files import hash_file
+from greenadapt.store.files import hash_file
 
 MODULE = ("-m", "greenadapt")
 
@@ -199,7 +199,7 @@ def launched(program: Iterable[object]) -> subprocess.CompletedProcess[str]:
 _HOLDING = """
 import sys
 from pathlib import Path
-from greenadapt.storage.locks import lock
+from greenadapt.store.locks import lock
 with lock(Path(sys.argv[1]), command=sys.argv[2] or None):
     print(flush=True)
     sys.stdin.read()

@@ -15,7 +15,7 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.models.weights import write_model, write_rows
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.storage.files import hash_file
+from greenadapt.store.files import hash_file
 from greenadapt.tasks.base import Task, make_task
 from greenadapt.tasks.tasks_file import TaskEntry
 from tests.support.small_tasks import lines, ner_file, qa_file, texts_file

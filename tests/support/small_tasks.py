@@ -23,7 +23,7 @@ from greenadapt.progress import Bar
 from greenadapt.stages.expand import write_adapted
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.session import OpenedBase, Session
-from greenadapt.storage.workspace import Workspace
+from greenadapt.store.workspace import Workspace
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.rows import Expansion
 from greenadapt.vectors.word_vectors import WordVectors

@@ -10,7 +10,7 @@ from scipy import stats
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
-from greenadapt.storage.arrays import Array
+from greenadapt.store.arrays import Array
 from greenadapt.tasks.base import Task, make_task
 from greenadapt.tasks.classification import ClassificationTask, Text, class_counts, macro_f1
 from greenadapt.tasks.conll import Sentence

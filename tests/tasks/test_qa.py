@@ -14,7 +14,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
-from greenadapt.storage.arrays import Array
+from greenadapt.store.arrays import Array
 from greenadapt.tasks.base import Encoder, Feature, Input, load_task, make_task
 from greenadapt.tasks.qa import QuestionTask, Window, longest_question, merged, strided, windows
 from greenadapt.tasks.questions import GoldAnswer, Question

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import Sequences, write_arrays
+from greenadapt.store.arrays import Sequences, write_arrays
 from greenadapt.tokenization.added_words import AddedWords, new_entries
 from greenadapt.tokenization.vocabulary import BaseVocabulary
 from greenadapt.tokenization.words import from_byte_characters, to_byte_characters

@@ -17,7 +17,7 @@ from greenadapt.config import Precision, RunConfig
 from greenadapt.errors import InputError
 from greenadapt.models.machine import Machine
 from greenadapt.progress import TIME_UP, Silent, limit_time, time_limits
-from greenadapt.storage.arrays import ArrayFile
+from greenadapt.store.arrays import ArrayFile
 from greenadapt.tasks.base import Encoder, TaskData
 from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.training import loop

@@ -19,7 +19,7 @@ from greenadapt.progress import Silent
 from greenadapt.stages.finetune.compare import compare, finetune
 from greenadapt.stages.finetune.request import FinetuneRequest, read_unlabelled
 from greenadapt.stages.finetune.train import check_finetune
-from greenadapt.storage.results import Result
+from greenadapt.store.results import Result
 from greenadapt.tasks.base import TaskData
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask

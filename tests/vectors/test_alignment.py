@@ -10,7 +10,7 @@ from scipy.stats import ortho_group
 
 from greenadapt.config import AlignConfig
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import write_arrays
+from greenadapt.store.arrays import write_arrays
 from greenadapt.vectors.alignment import Alignment, check_casing, fit
 
 LSTSQ = AlignConfig()
@@ -179,7 +179,7 @@ def test_a_random_row_belongs_to_its_word_and_seed() -> None:
 @pytest.mark.parametrize("d_target", [7, 5])
 def test_rows_are_x_times_w_transposed_over_many_blocks(monkeypatch: pytest.MonkeyPatch, d_target: int) -> None:
     import greenadapt.vectors.alignment as module
-    from greenadapt.storage.arrays import row_blocks
+    from greenadapt.store.arrays import row_blocks
 
     monkeypatch.setattr(module, "row_blocks", lambda vectors: row_blocks(vectors, 100))
     alignment = fit(random(30, 5), random(30, d_target, seed=1), LSTSQ)

@@ -23,7 +23,7 @@ from greenadapt.config import MIN_ALPHA, ResolvedEngine, W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus, write_vocabulary
 from greenadapt.errors import InputError, ResourceError
 from greenadapt.progress import Silent
-from greenadapt.storage.arrays import ArrayFile, write_arrays
+from greenadapt.store.arrays import ArrayFile, write_arrays
 from greenadapt.vectors import cbow as w2v
 from greenadapt.vectors import engines
 from greenadapt.vectors.engines import Stream, fast

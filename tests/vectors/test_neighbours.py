@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.storage.arrays import ArrayFile, row_blocks, write_arrays
+from greenadapt.store.arrays import ArrayFile, row_blocks, write_arrays
 from greenadapt.vectors.neighbours import Space, nearest, neighbour_table, on_plane, unit_rows
 
 

@@ -13,7 +13,7 @@ from greenadapt.cluster import Cluster, Node
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import ResourceError
-from greenadapt.storage.arrays import Array, write_arrays
+from greenadapt.store.arrays import Array, write_arrays
 from greenadapt.vectors import engines, on_cluster
 from greenadapt.vectors.engines import Stream, StreamPart, Weights
 from greenadapt.vectors.on_cluster import (

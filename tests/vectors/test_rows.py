@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
-from greenadapt.storage.arrays import Streamed
+from greenadapt.store.arrays import Streamed
 from greenadapt.vectors import rows
 from greenadapt.vectors.alignment import Alignment, fit
 from greenadapt.vectors.quality import KnownWords

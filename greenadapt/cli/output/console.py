@@ -11,7 +11,7 @@ from typing import IO, Any, Literal
 
 from greenadapt.errors import harmless_json, one_line
 from greenadapt.progress import Bar, Progress, Silent
-from greenadapt.storage.files import STDOUT, naming
+from greenadapt.store.files import STDOUT, naming
 
 _GAP = "  "
 

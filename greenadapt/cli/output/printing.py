@@ -28,9 +28,9 @@ from greenadapt.report.tables import (
     scores_table,
     signed,
 )
-from greenadapt.storage.files import Json
-from greenadapt.storage.results import Result
-from greenadapt.storage.workspace import is_key_of
+from greenadapt.store.files import Json
+from greenadapt.store.results import Result
+from greenadapt.store.workspace import is_key_of
 from greenadapt.vectors.neighbours import Neighbours
 from greenadapt.vectors.quality import RARE
 

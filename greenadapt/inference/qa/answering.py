@@ -27,8 +27,8 @@ from greenadapt.inference.search.words import words_of
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress, Warnings
-from greenadapt.storage.arrays import Array
-from greenadapt.storage.files import Json
+from greenadapt.store.arrays import Array
+from greenadapt.store.files import Json
 from greenadapt.tasks.metrics import interval, paired, resampled
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question

@@ -26,7 +26,7 @@ from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage, TextSearch, n_paragraphs
 from greenadapt.inference.search.words import Words
 from greenadapt.progress import Progress, Silent
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 from greenadapt.tasks.qa import gold_texts, has_impossible
 from greenadapt.tasks.questions import PassageFacts, Question, read_questions, refuse_squad
 from greenadapt.tasks.records import records, refuse_repeated

@@ -12,7 +12,7 @@ from greenadapt.inference.qa.inquiry import Inquiry
 from greenadapt.inference.search.paragraphs import Span, sentence_gaps
 from greenadapt.models.streaming import pooled_output
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 from greenadapt.tasks.base import Encoder
 from greenadapt.tasks.qa import QuestionTask, longest_question
 from greenadapt.tasks.questions import Question

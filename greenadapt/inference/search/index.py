@@ -15,7 +15,7 @@ from greenadapt.inference.search.paragraphs import paragraphs
 from greenadapt.inference.search.store import TOKENIZER, FolderStore, FolderWriter, Passage, StoredParagraph
 from greenadapt.inference.search.words import Words, in_normal_form, model_words, raw_words
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 from greenadapt.tokenization.vocabulary import load_tokenizer
 
 

@@ -12,8 +12,8 @@ from greenadapt.config import IndexConfig
 from greenadapt.errors import InputError, ResourceError, UsageError, first_line, require
 from greenadapt.inference.search.paragraphs import Span, paragraphs
 from greenadapt.inference.search.words import Words, add_words, best, prepare
-from greenadapt.storage.files import expanded, parse_own
-from greenadapt.storage.results import Result, open_result, verified
+from greenadapt.store.files import expanded, parse_own
+from greenadapt.store.results import Result, open_result, verified
 from greenadapt.tokenization.vocabulary import tokenizer_json
 
 if TYPE_CHECKING:

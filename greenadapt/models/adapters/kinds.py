@@ -18,7 +18,7 @@ from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.models.adapters.shape import AdapterShape, first_setting, layer_parts
 from greenadapt.models.weights import described_by
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -36,7 +36,7 @@ from greenadapt.models.weights import (
     refuse_lost,
     shapes_of,
 )
-from greenadapt.storage.arrays import write_arrays
+from greenadapt.store.arrays import write_arrays
 from greenadapt.tasks.base import HeadShape, Task
 
 if TYPE_CHECKING:

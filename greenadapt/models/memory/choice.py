@@ -15,7 +15,7 @@ from greenadapt.checkpoints.source import PretrainedModel, find_local_model, fin
 from greenadapt.config import MemoryConfig, Strategy
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.storage.files import Json, parse_own
+from greenadapt.store.files import Json, parse_own
 
 if TYPE_CHECKING:
     from greenadapt.models.memory.general_model import GeneralModel

@@ -15,7 +15,7 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.fusion import attach_logits_fusion, attach_memory
 from greenadapt.models.weights import open_encoder
-from greenadapt.storage.arrays import offsets_of
+from greenadapt.store.arrays import offsets_of
 from greenadapt.tasks.base import Encoder, Features, Input
 from greenadapt.tokenization.added_words import AddedWords
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER

@@ -23,10 +23,10 @@ from greenadapt.stages.finetune.on_cluster import train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest, has_added_words
 from greenadapt.stages.finetune.train import RUNS, Finetuning, check_finetune, run_together
 from greenadapt.stages.session import EXPAND, Session
-from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
-from greenadapt.storage.files import Json, beside, parse_own, read_own_lines, sync_file
-from greenadapt.storage.locks import lock
-from greenadapt.storage.results import MANIFEST, Result, read_manifest
+from greenadapt.store.arrays import Array, ArrayFile, write_arrays
+from greenadapt.store.files import Json, beside, parse_own, read_own_lines, sync_file
+from greenadapt.store.locks import lock
+from greenadapt.store.results import MANIFEST, Result, read_manifest
 from greenadapt.tasks.base import Fold, Task, load_task, make_task
 from greenadapt.tasks.metrics import contexts_of, gap_covered, paired, resampled
 

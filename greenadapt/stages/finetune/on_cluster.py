@@ -20,8 +20,8 @@ from greenadapt.errors import ResourceError, UsageError, counted, duration, firs
 from greenadapt.progress import Bar, Silent
 from greenadapt.stages.finetune.train import Finetuning, is_finished
 from greenadapt.stages.session import Session
-from greenadapt.storage.files import expanded
-from greenadapt.storage.results import Attempts, Outcome, claim
+from greenadapt.store.files import expanded
+from greenadapt.store.results import Attempts, Outcome, claim
 from greenadapt.workers import launched_processes
 
 _LOG = ".log"

@@ -37,7 +37,7 @@ from greenadapt.inference.search.paragraphs import sentence_gaps
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.progress import PrefixedProgress, Progress, Silent
 from greenadapt.stages.session import Session, adapted_model
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 from greenadapt.tasks.base import Encoder, Task, TaskData, make_task
 from greenadapt.tasks.metrics import average, chosen_metric, metric_of
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file

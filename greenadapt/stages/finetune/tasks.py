@@ -13,7 +13,7 @@ from greenadapt.checkpoints.layout import (
 )
 from greenadapt.checkpoints.source import require_whole
 from greenadapt.models.task_folder import read_task
-from greenadapt.storage.files import Json
+from greenadapt.store.files import Json
 
 
 def list_tasks(folder: Path) -> list[Json]:

@@ -39,8 +39,8 @@ from greenadapt.stages.finetune.request import (
     summary,
 )
 from greenadapt.stages.session import FINETUNE, Session, card_origin, data_name, join_names
-from greenadapt.storage.files import Json, real_folder, write_json
-from greenadapt.storage.results import Job, Outcome, Result
+from greenadapt.store.files import Json, real_folder, write_json
+from greenadapt.store.results import Job, Outcome, Result
 from greenadapt.tasks.base import TaskData, make_task
 from greenadapt.tasks.metrics import metric_of, over_seeds
 from greenadapt.tokenization.export import copy_tokenizers

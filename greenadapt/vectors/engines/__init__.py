@@ -9,7 +9,7 @@ import numpy as np
 
 from greenadapt.config import MIN_ALPHA, W2VConfig
 from greenadapt.errors import InputError, MissingError, first_line
-from greenadapt.storage.arrays import Array, FloatArray, row_blocks
+from greenadapt.store.arrays import Array, FloatArray, row_blocks
 
 if TYPE_CHECKING:
     from greenadapt.vectors.engines.fast import FastEngine

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from greenadapt.storage.arrays import Array
+from greenadapt.store.arrays import Array
 from greenadapt.vectors.engines import aligned_zeros, lanes
 from greenadapt.vectors.engines.lanes import (
     LANES,

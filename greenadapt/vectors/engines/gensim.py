@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from greenadapt.config import W2VConfig
-from greenadapt.storage.arrays import Array
+from greenadapt.store.arrays import Array
 from greenadapt.vectors.engines import (
     NOISE_EXPONENT,
     Advance,

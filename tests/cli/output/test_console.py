@@ -17,7 +17,7 @@ from rich.progress import Task, TaskID
 from greenadapt.cli.output import bars as bar_module
 from greenadapt.cli.output import console
 from greenadapt.cli.output.console import Speed, table, wrapped
-from greenadapt.storage.results import Job, Outcome, Place, run
+from greenadapt.store.results import Job, Outcome, Place, run
 from tests.conftest import Run, last_line
 
 

@@ -20,7 +20,7 @@ from greenadapt.inference.qa.answering import MEASURES, Answerer, QaRequest, com
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.progress import Silent
 from greenadapt.stages.qa import answer
-from greenadapt.storage.arrays import Array
+from greenadapt.store.arrays import Array
 from greenadapt.tasks.spans import score_answer
 from tests.conftest import Notes
 from tests.support.predictions import assert_alike, predict

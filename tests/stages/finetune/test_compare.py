@@ -25,8 +25,8 @@ from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import Finetuning, read_scores, run_together
 from greenadapt.stages.report import task_groups
 from greenadapt.stages.session import EXPAND
-from greenadapt.storage.files import Json, beside, write_json
-from greenadapt.storage.results import MANIFEST, Manifest
+from greenadapt.store.files import Json, beside, write_json
+from greenadapt.store.results import MANIFEST, Manifest
 from greenadapt.tasks.base import Fold, load_task
 from greenadapt.tasks.metrics import interval, paired, summed
 from greenadapt.tasks.ner import NerTask
@@ -318,7 +318,7 @@ from greenadapt.progress import Silent
 from greenadapt.stages.finetune import compare
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.session import Session
-from greenadapt.storage.workspace import Workspace
+from greenadapt.store.workspace import Workspace
 
 def stop(run):
     slow = {{"torch", "transformers.modeling_utils", "greenadapt.training.finetune"}}

@@ -25,7 +25,7 @@ from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.session import Session
-from greenadapt.storage.results import Result, verified
+from greenadapt.store.results import Result, verified
 from greenadapt.training.finetune import FinetuneRun
 from tests.support.predictions import predict
 from tests.support.small_tasks import (
@@ -125,7 +125,7 @@ def test_entities(tiny_model: TinyModel, tmp_path: Path) -> None:
     source.write_text("".join(" ".join(words) + "\n" for words in sentences))
     base, mean = (predicted(result.path, source, pool=pool) for pool in ("base", None))
     assert [row["tags"] for row in mean] == guesses
-    from greenadapt.storage.arrays import ArrayFile
+    from greenadapt.store.arrays import ArrayFile
 
     stored = ArrayFile(result.folder / "seeds" / "0" / "logits.safetensors")
     for i, (words, row) in enumerate(zip(sentences, base, strict=True)):

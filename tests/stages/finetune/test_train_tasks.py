@@ -15,7 +15,7 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.tasks import list_tasks
 from greenadapt.stages.finetune.train import read_scores
-from greenadapt.storage.results import verified
+from greenadapt.store.results import verified
 from tests.support.processes import digests
 from tests.support.small_multitask import CONFIGS, request, said, same, task_file
 from tests.support.small_tasks import TinyModel, adapted, expand, facts_file, lines, ner_request, read_json, session

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from greenadapt.storage.arrays import Array
+from greenadapt.store.arrays import Array
 from greenadapt.vectors.engines import Weights, chunks, padded
 from greenadapt.vectors.engines.chunks import (
     CHUNK,

@@ -10,7 +10,7 @@ import pytest
 from greenadapt.config import MIN_ALPHA, W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import ArrayFile, write_arrays
+from greenadapt.store.arrays import ArrayFile, write_arrays
 from greenadapt.vectors import cbow as w2v
 from greenadapt.vectors import engines
 from greenadapt.vectors.engines import Stream, Weights, fast

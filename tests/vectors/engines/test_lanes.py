@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from greenadapt.storage.arrays import Array
+from greenadapt.store.arrays import Array
 from greenadapt.vectors.engines import lanes
 from greenadapt.vectors.engines.lanes import LANES, WIDE
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, Timeout, lock_descriptor
 
 from greenadapt.errors import LockedError
-from greenadapt.storage.files import creating
+from greenadapt.store.files import creating
 
 _LONGEST = 1000
 """Bytes of a command that a message shows."""

@@ -6,8 +6,8 @@ import pytest
 
 from greenadapt.errors import ConflictError, MissingError, UsageError
 from greenadapt.progress import Silent
-from greenadapt.storage.results import Job, Outcome, Result, run
-from greenadapt.storage.workspace import Unneeded, Workspace, remove, unfinished_in, unneeded
+from greenadapt.store.results import Job, Outcome, Result, run
+from greenadapt.store.workspace import Unneeded, Workspace, remove, unfinished_in, unneeded
 
 
 def make(

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from greenadapt.errors import InputError
-from greenadapt.storage.files import naming
+from greenadapt.store.files import naming
 
 Array = npt.NDArray[Any]
 BoolArray = npt.NDArray[np.bool_]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from greenadapt.errors import ConflictError, LockedError
-from greenadapt.storage.files import beside
-from greenadapt.storage.locks import holder, lock
-from greenadapt.storage.outputs import open_file
+from greenadapt.store.files import beside
+from greenadapt.store.locks import holder, lock
+from greenadapt.store.outputs import open_file
 from tests.support.processes import held
 
 IMPORTS = """
@@ -21,8 +21,8 @@ import os, sys, time
 from pathlib import Path
 from greenadapt.progress import Silent
 from greenadapt.stages.session import Session
-from greenadapt.storage.locks import lock
-from greenadapt.storage.workspace import Workspace
+from greenadapt.store.locks import lock
+from greenadapt.store.workspace import Workspace
 path = Path(sys.argv[1])
 """
 

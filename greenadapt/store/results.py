@@ -30,7 +30,7 @@ from greenadapt import __version__
 from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, GreenadaptError, InputError, LockedError, MissingError
 from greenadapt.progress import ALARM, Progress, stoppable
-from greenadapt.storage.files import (
+from greenadapt.store.files import (
     Json,
     changed_since_hashed,
     creating,
@@ -46,7 +46,7 @@ from greenadapt.storage.files import (
     replace_json,
     write_json,
 )
-from greenadapt.storage.locks import lock
+from greenadapt.store.locks import lock
 
 _log = logging.getLogger(__name__)
 

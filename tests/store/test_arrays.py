@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import ArrayFile, Streamed, row_blocks, write_arrays
+from greenadapt.store.arrays import ArrayFile, Streamed, row_blocks, write_arrays
 
 EXAMPLES = {
     "weights": np.arange(12, dtype=np.float32).reshape(3, 4),

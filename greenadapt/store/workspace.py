@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
-from greenadapt.storage.files import expanded, require_utf8
-from greenadapt.storage.locks import holder
-from greenadapt.storage.results import (
+from greenadapt.store.files import expanded, require_utf8
+from greenadapt.store.locks import holder
+from greenadapt.store.results import (
     ATTEMPTS,
     KEY_DIGITS,
     LOCK,

@@ -10,7 +10,7 @@ import pytest
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.storage.files import (
+from greenadapt.store.files import (
     described_in,
     expanded,
     path_name,

@@ -14,13 +14,13 @@ import pytest
 from greenadapt.checkpoints.layout import Compiled, read_described, read_seeds
 from greenadapt.checkpoints.provenance import read_facts
 from greenadapt.errors import GreenadaptError, InputError, MissingError
-from greenadapt.storage.files import read_json, read_own, read_own_lines, read_own_object
-from greenadapt.storage.results import read_manifest
+from greenadapt.store.files import read_json, read_own, read_own_lines, read_own_object
+from greenadapt.store.results import read_manifest
 
 PACKAGE = Path(__file__).parents[2] / "greenadapt"
 OTHERS = {
-    "storage/files.py": "the functions that read a file of another program, and greenadapt's own",
-    "storage/arrays.py": "headers of safetensors",
+    "store/files.py": "the functions that read a file of another program, and greenadapt's own",
+    "store/arrays.py": "headers of safetensors",
     "corpus/text.py": "the user's text, with lone surrogates",
     "corpus/rows.py": "the user's JSON lines",
     "tasks/questions.py": "the user's questions",
@@ -32,7 +32,7 @@ OTHERS = {
 FOREIGN = {
     "checkpoints/reader.py": "config.json and the index of shards",
     "checkpoints/source.py": "config.json, and a manifest that may be another program's",
-    "storage/files.py": "one uses the other",
+    "store/files.py": "one uses the other",
     "tokenization/files.py": "tokenizer_config.json; vocab.json and settings of transformers",
 }
 """Who reads a file of another program."""
@@ -51,8 +51,8 @@ def test_greenadapts_own_json_is_read_in_one_place() -> None:
     trees = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")}
     parse = {name for name, tree in trees.items() if uses(tree, "json.loads", "json.load", "json.JSONDecoder")}
     read = {name for name, tree in trees.items() if uses(tree, "read_json", "read_object")}
-    assert parse == OTHERS.keys(), "read greenadapt's own JSON with read_own of storage/files.py"
-    assert read == FOREIGN.keys(), "read greenadapt's own JSON with read_own of storage/files.py"
+    assert parse == OTHERS.keys(), "read greenadapt's own JSON with read_own of store/files.py"
+    assert read == FOREIGN.keys(), "read greenadapt's own JSON with read_own of store/files.py"
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def test_a_missing_key_is_named_wherever_it_is_asked_for(tmp_path: Path) -> None
 
 
 def test_only_files_of_a_bounded_size_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("greenadapt.storage.files.LARGEST_JSON", 1 << 20)
+    monkeypatch.setattr("greenadapt.store.files.LARGEST_JSON", 1 << 20)
     file = tmp_path / "own.json"
     file.write_bytes(bytes((1 << 20) + 1))
     os.mkfifo(tmp_path / "pipe.json")

@@ -18,7 +18,7 @@ from uuid import uuid4
 from filelock import lock_descriptor
 
 from greenadapt.errors import ConflictError, InputError, LockedError, MissingError, UsageError
-from greenadapt.storage.files import STDOUT, creating, naming, publish_folder, real_folder, sync_file
+from greenadapt.store.files import STDOUT, creating, naming, publish_folder, real_folder, sync_file
 
 COMPRESSIONS = frozenset({".gz", ".bz2", ".xz", ".zst"})
 

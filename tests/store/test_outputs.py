@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.errors import ConflictError, LockedError, MissingError, UsageError
-from greenadapt.storage.outputs import check_file, check_files, open_file, open_output
+from greenadapt.store.outputs import check_file, check_files, open_file, open_output
 from tests.conftest import Run, last_line
 from tests.support.small_tasks import TinyModel
 

@@ -1,4 +1,4 @@
-"""The rules of results: written once, resumed by their key, never replaced; see ``greenadapt/storage/results.py``."""
+"""The rules of results: written once, resumed by their key, never replaced; see ``greenadapt/store/results.py``."""
 
 import json
 import os
@@ -17,8 +17,8 @@ import pytest
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.progress import Silent
-from greenadapt.storage import results
-from greenadapt.storage.results import (
+from greenadapt.store import results
+from greenadapt.store.results import (
     Job,
     Outcome,
     Place,
@@ -227,8 +227,8 @@ def test_killed_attempts_are_part_of_the_cost(place: Place, tmp_path: Path) -> N
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tests.storage.test_results import Builder, job, make
-from greenadapt.storage.results import Place
+from tests.store.test_results import Builder, job, make
+from greenadapt.store.results import Place
 
 number, written = int(sys.argv[2]), 0
 def audit(event, arguments):
@@ -272,8 +272,8 @@ def test_killed_at_every_write(tmp_path: Path) -> None:
 _SLOW = """
 import sys, time
 from pathlib import Path
-from greenadapt.storage.results import Outcome, Place
-from tests.storage.test_results import job, make
+from greenadapt.store.results import Outcome, Place
+from tests.store.test_results import job, make
 
 def build(work):
     (work / "file").write_text(sys.argv[3])
