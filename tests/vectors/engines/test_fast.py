@@ -36,6 +36,10 @@ def start(n_words: int, config: W2VConfig = CONFIG) -> Weights:
     return w2v.initial_weights(n_words, config)
 
 
+def drift(vectors: WordVectors, config: W2VConfig) -> float:
+    return float(np.abs(vectors.matrix - start(len(vectors.words), config).input).max())
+
+
 # -- schedule and threads ---------------------------------------------------------------------------------------------
 
 
@@ -84,6 +88,33 @@ def test_every_word_gets_a_step_whatever_the_lines(tmp_path: Path) -> None:
     config = replace(CONFIG, dim=2, min_count=1, epochs=1, sample=0, negative=1)
     train(corpus, config, tmp_path / "work")
     assert ArrayFile(tmp_path / "work" / "checkpoint.safetensors")["output"].any(axis=1).all()
+
+
+def test_the_width_is_no_matter(corpus: PreparedCorpus) -> None:
+    """Columns of zeros are as none: rows of 16 numbers, which are copied, learn what they learn in rows of 64."""
+    stream = stream_of(corpus)
+    narrow, wide = start(stream.n_words), start(stream.n_words, replace(CONFIG, dim=64))
+    wide.input[:, :16], wide.input[:, 16:] = narrow.input, 0
+    for weights, dim in ((narrow, 16), (wide, 64)):
+        engine = FastEngine(stream, replace(CONFIG, dim=dim))
+        engine.train(engine.parts, weights, 0, lambda words, rate: None)
+    for narrow_table, wide_table in ((narrow.input, wide.input), (narrow.output, wide.output)):
+        assert narrow_table.any()
+        assert narrow_table.tobytes() == wide_table[:, :16].tobytes()
+        assert not wide_table[:, 16:].any()
+
+
+def test_the_settings_matter(tmp_path: Path, corpus: PreparedCorpus) -> None:
+    changes: list[dict[str, Any]] = [
+        {}, {"window": 2}, {"negative": 2}, {"sample": 1e-3}, {"alpha": 0.05}, {"seed": 8},
+    ]  # fmt: skip
+    results = set()
+    for number, change in enumerate(changes):
+        config = replace(CONFIG, **change)
+        vectors = train(corpus, config, tmp_path / str(number))
+        assert drift(vectors, config) > 1e-3
+        results.add(vectors.matrix.tobytes())
+    assert len(results) == len(changes)
 
 
 # -- divergence -------------------------------------------------------------------------------------------------------
