@@ -1,6 +1,7 @@
 """State shared by the stages of a command; results found by names of corpora and models."""
 
 import io
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from greenadapt.checkpoints.source import PretrainedModel, find_local_model, fin
 from greenadapt.config import SessionOptions
 from greenadapt.corpus.opening import STDIN, is_hub_id, note_terminal
 from greenadapt.corpus.recipes import Recipe, corpus_name, keep_input
-from greenadapt.errors import InputError, UsageError
+from greenadapt.errors import ConflictError, InputError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json, expanded, forget_hashed, naming, real_folder
 from greenadapt.store.results import Job, Manifest, Place, Result, check_out, run
@@ -71,7 +72,7 @@ class Session:
     def check_out(self, stage: str, config: Json | None = None) -> None:
         """Raise ``ConflictError`` early if ``out`` holds anything but a result of ``stage``, with this ``config``."""
         if self.out is not None:
-            check_out(real_folder(self.out), stage, config)
+            check_out(self._own_folder(self.out), stage, config)
 
     def run(self, job: Job, corpus: str = "", model: str = "") -> Result:
         """The result of ``job``, made unless it exists: in ``out``, or in HOME under ``corpus`` and ``model``."""
@@ -82,7 +83,14 @@ class Session:
 
     def place(self, job: Job, corpus: str = "", model: str = "") -> Place:
         """Where ``run`` puts the result of ``job``."""
-        return self.workspace.place(job, corpus, model) if self.out is None else Place(real_folder(self.out))
+        return self.workspace.place(job, corpus, model) if self.out is None else Place(self._own_folder(self.out))
+
+    def _own_folder(self, out: Path) -> Path:
+        """The folder that the user named; raises ``ConflictError`` for one where ``clean`` removes results."""
+        folder = real_folder(out)
+        if folder.is_relative_to(os.path.realpath(self.workspace.root / "results")):
+            raise ConflictError(f"{out} lies in the workspace", "leave out --out, or name a folder elsewhere")
+        return folder
 
     def standard_input(self, settings: Json) -> Recipe:
         """The corpus on standard input; raises ``UsageError`` if several processes would share it."""

@@ -219,8 +219,8 @@ def run(place: Place, job: Job, progress: Progress) -> Result:
         if found is None and work is not None:
             found = _build(place, job, work, progress)
     assert found is not None
-    if place.link is not None:
-        _point(place.link, place.folder, progress)
+    if place.link is not None and not _point(place.link, place.folder, progress):
+        return replace(found, path=place.folder)
     return found
 
 
@@ -383,12 +383,15 @@ def _places(entry: Mapping[str, Any]) -> list[Path]:
     return [Path(name) for name in names if name and Path(name).is_absolute()]
 
 
-def _point(link: Path, folder: Path, progress: Progress) -> None:
-    """Make the symlink ``link`` lead to ``folder``, atomically; warns if it cannot."""
+def _point(link: Path, folder: Path, progress: Progress) -> bool:
+    """Make the symlink ``link`` lead to ``folder``, atomically; warns and returns ``False`` if it cannot."""
     target = Path(os.path.relpath(folder, link.parent))
+    if os.path.lexists(link) and not link.is_symlink():
+        progress.warn(f"{link} is no symlink, and cannot lead to the new result {folder}: move it away")
+        return False
     with suppress(OSError):
         if link.readlink() == target:
-            return
+            return True
     fresh = link.with_name(f".{link.name}.{os.getpid()}")
     try:
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -397,6 +400,8 @@ def _point(link: Path, folder: Path, progress: Progress) -> None:
         fresh.replace(link)
     except OSError as error:
         progress.warn(f"{link} cannot be made to lead to the new result {folder} ({error.strerror})")
+        return False
+    return True
 
 
 def _without(settings: Json, defaults: Json) -> Json:
@@ -446,11 +451,14 @@ def _relative(entry: Mapping[str, Any], folder: Path) -> dict[str, str]:
 
 
 def found_at(entry: Mapping[str, Any], folder: Path) -> Path:
-    """The path of an input of the result in ``folder``; if that does not exist, its path relative to ``folder``."""
+    """The path of an input of the result in ``folder``: of a result the one relative to ``folder``, which is also right
+    in a copy of HOME, if there is one; else the absolute one, if that exists.
+    """
     path = expanded(_location(entry) or "")
-    if not path.exists() and "relative" in entry:
-        return Path(os.path.normpath(folder.resolve() / entry["relative"]))
-    return path
+    if "relative" not in entry:
+        return path
+    relative = Path(os.path.normpath(folder.resolve() / entry["relative"]))
+    return relative if (relative / MANIFEST).is_file() or not path.exists() else path
 
 
 def input_result(entry: Json, folder: Path) -> Path | None:

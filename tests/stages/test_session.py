@@ -1,8 +1,10 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from greenadapt.stages.session import data_name
+from greenadapt.errors import ConflictError
+from greenadapt.stages.session import Session, data_name
 
 
 @pytest.mark.parametrize(
@@ -33,3 +35,9 @@ def test_a_relative_path_is_called_after_the_folder_it_is_in(tmp_path: Path, mon
     (tmp_path / "BC5CDR").mkdir()
     monkeypatch.chdir(tmp_path / "BC5CDR")
     assert data_name(["train.tsv"]) == "BC5CDR"
+
+
+def test_a_folder_where_clean_removes_is_refused(session: Session) -> None:
+    inside = replace(session, out=session.workspace.root / "results" / "index-aaaaaaaaaaaa")
+    with pytest.raises(ConflictError, match="lies in the workspace: leave out --out"):
+        inside.check_out("index")

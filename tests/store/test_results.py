@@ -393,6 +393,31 @@ def test_a_moved_home_is_the_same(tmp_path: Path) -> None:
     assert not make(Place(moved / "results" / "w2v", moved / "names" / "w2v"), job(build)).fresh
 
 
+def test_in_a_copy_of_home_the_inputs_are_those_of_the_copy(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    first = make(Place(home / "results" / "w2v"), job())
+    make(Place(home / "results" / "align"), job(stage="align", inputs={"vectors": first.as_input()}))
+    copy = Path(shutil.copytree(home, tmp_path / "copy"))
+    aligned = open_result(copy / "results" / "align", "align")
+    assert found_at(aligned.manifest.inputs["vectors"], aligned.folder) == copy / "results" / "w2v"
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_others_put_in_place_of_a_name_stays(place: Place, kind: str) -> None:
+    assert place.link is not None
+    place.link.parent.mkdir(parents=True)
+    if kind == "file":
+        place.link.write_text("mine")
+    else:
+        place.link.mkdir()
+        (place.link / "mine").touch()
+    before, notes = contents(place.link.parent), Notes()
+    assert run(place, job(), notes).path == place.folder
+    assert "is no symlink" in notes.warnings[0]
+    assert contents(place.link.parent) == before
+    assert len([*place.link.parent.iterdir()]) == 1
+
+
 @pytest.fixture
 def read_only(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "readonly"
