@@ -50,13 +50,27 @@ def input_errors(name: str) -> Iterator[None]:
 def open_binary(path: str) -> Iterator[IO[bytes]]:
     """Open a file on disk, http(s), decompressed by suffix (gz, bz2, xz, zst).
 
-    Raises ``InputError`` for a zip archive.
+    Raises ``InputError`` for a zip archive, and after the block if the file changed meanwhile.
     """
     _log.debug("reads %s", short(path) if "://" in path else path)  # an address may contain a password
     name = urlsplit(path).path if "://" in path else path
     with input_errors(path), _opened(path) as file, _unpacked(file, name) as stream:
         refuse_zip(path)
+        before = _state(path)
         yield stream
+    if before is not None and (after := _state(path)) is not None and before[0] == after[0] and before != after:
+        raise InputError(
+            f"{path} changed while it was read: it had {before[1]:,} bytes and has {after[1]:,}",
+            "run it again when the file is finished",
+        )
+
+
+def _state(path: str) -> tuple[int, int, int] | None:
+    """Inode, size and time of a file on disk; ``None`` for anything else."""
+    if "://" in path or not Path(path).is_file():
+        return None
+    status = Path(path).stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def refuse_zip(path: str) -> None:

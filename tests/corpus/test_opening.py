@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -66,3 +67,16 @@ def test_a_member_is_decompressed_by_its_name() -> None:
     with pytest.raises(InputError, match=r"x\.tar:a\.gz is truncated or damaged"):  # noqa: SIM117
         with open_member(io.BytesIO(packed[:-9]), "x.tar:a.gz") as stream:
             stream.read()
+
+
+@pytest.mark.parametrize("change", ["cut", "grown", "written again"])
+def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("heart rate\n" * 100_000)
+    os.utime(path, (0, 0))
+    documents = read_texts(str(path), Silent())
+    next(documents)
+    sizes = {"cut": 1000, "grown": 1_200_000, "written again": 1_100_000}
+    os.truncate(path, sizes[change])
+    with pytest.raises(InputError, match=rf"a\.txt changed .* it had 1,100,000 bytes and has {sizes[change]:,}: run"):
+        list(documents)
