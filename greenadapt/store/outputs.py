@@ -28,10 +28,12 @@ def check_file(path: Path) -> None:
 
     Raises ``ConflictError`` for an existing path or one below a file, ``MissingError`` if its folder does not exist.
     """
-    if is_written_through(path) and not path.is_dir():
+    if path.is_dir():
+        raise ConflictError(f"{path} is a folder", "give a file in it")
+    if is_written_through(path):
         return
     if os.path.lexists(path):
-        is_stream = path.parts[:2] in (("/", "dev"), ("/", "proc"))
+        is_stream = str(path).startswith(("/dev/std", "/dev/fd/", "/proc/"))
         hint = "leave it out to write to standard output" if is_stream else "give another path, or remove it"
         raise ConflictError(f"{path} exists", hint)
     if not path.parent.is_dir():

@@ -436,7 +436,7 @@ def test_wrong_usage(make: Callable[..., Path], tmp_path: Path) -> None:
     assert failed.stdout == ""
     assert "--bio and --json write different lines: leave out one of them" in failed.stderr
     assert "is a folder" in run("-m", folder, "-i", text, "-o", tmp_path, code=1).stderr
-    assert "which is an input (--input)" in run("-m", folder, "-i", text, "-o", text, code=2).stderr
+    assert "text.txt exists" in run("-m", folder, "-i", text, "-o", text, code=1).stderr
     (folder / "model.safetensors").unlink()  # what is missing is said before the model is loaded
     assert "none.txt does not exist" in run("-m", folder, "-i", tmp_path / "none.txt", code=1).stderr
     assert "does not exist" in run("-m", folder, "-i", text, "-o", tmp_path / "no" / "x", code=1).stderr

@@ -72,8 +72,8 @@ def test_what_is_refused_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "there").touch()
     (tmp_path / "lost").symlink_to("no/x")
     (tmp_path / "loop").symlink_to("loop")
-    for name in ("there", "lost", "loop", "."):
-        with pytest.raises(ConflictError, match="exists"):
+    for name, why in (("there", "exists"), ("lost", "exists"), ("loop", "exists"), (".", "is a folder")):
+        with pytest.raises(ConflictError, match=why):
             check_file(tmp_path / name)
     with pytest.raises(MissingError, match=f"no/x: .*{tmp_path / 'no'}"):
         check_file(tmp_path / "no" / "x")

@@ -133,7 +133,7 @@ def test_plain_transformers_finds_the_same_words(expanded: Expanded, tmp_path: P
             assert expanded.plain(text, add_special_tokens=False)["input_ids"] == ids
             assert again(text, add_special_tokens=False)["input_ids"] == ids
             n += 1
-    assert n > 200
+    assert n > 150
 
 
 def test_plain_transformers_frames_other_text_as_before(expanded: Expanded) -> None:
