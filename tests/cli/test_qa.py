@@ -287,7 +287,7 @@ ASK = ("-q", "what")
         ((*DOCUMENT, *ASK, "--max-length", 500), 2, "--max-length is 500, but "),
         ((*DOCUMENT, *ASK, "--max-tokens", 0), 2, "--max-tokens is 0, must be at least 1"),
         ((*DOCUMENT, *ASK, "--compare", "none/of/these"), 1, "no model folder none/of/these"),
-        ((*DOCUMENT, *ASK, "--predictions", "."), 1, ". exists: give another path"),
+        ((*DOCUMENT, *ASK, "--predictions", "."), 1, ". is a folder: give a file in it"),
         ((*DOCUMENT, *ASK, "--predictions", "no/such/p.json"), 1, "folder no/such does not exist"),
         ((*DOCUMENT, *ASK, "--out", "a.txt"), 1, "a.txt exists and is not a folder"),
     ],
