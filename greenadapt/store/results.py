@@ -55,12 +55,19 @@ MANIFEST, CARD = "manifest.json", "README.md"
 LOCK, ATTEMPTS = ".lock", ".attempts.json"
 VERSIONS: Mapping[str, int] = {}
 """Stage → version; 1 for those that are not listed."""
+
+
 KEY_DIGITS = 12
 """Digits of the key in the name of a folder."""
 _WAIT = 0.5
 """Seconds between two looks at a lock."""
 _REMAKE = "remove this folder, and run its command again"
 _CHOOSE_OTHER = "choose another --out, or remove it"
+
+
+def version_of(stage: str) -> int:
+    """The version of a stage, see the rules above."""
+    return VERSIONS.get(stage, 1)
 
 
 @dataclass(frozen=True)
@@ -155,7 +162,7 @@ class Job:
         """Hash of all that determines the result, see the rules above."""
         contents = {name: entry["sha256"] for name, entry in self.inputs.items()}
         settings = _without(plain(self.config), plain(self.defaults))
-        return hash_json([self.stage, VERSIONS.get(self.stage, 1), settings, plain(self.named), contents])
+        return hash_json([self.stage, version_of(self.stage), settings, plain(self.named), contents])
 
 
 @dataclass(frozen=True)
@@ -215,13 +222,13 @@ def run(place: Place, job: Job, progress: Progress) -> Result:
     Raises ``ConflictError`` if anything else is in ``place``, ``InputError`` if an input changes meanwhile.
     """
     with _building(place, job, progress) as work:
-        found = place.find(job)
-        if found is None and work is not None:
-            found = _build(place, job, work, progress)
-    assert found is not None
+        result = place.find(job)
+        if result is None and work is not None:
+            result = _build(place, job, work, progress)
+    assert result is not None
     if place.link is not None and not _point(place.link, place.folder, progress):
-        return replace(found, path=place.folder)
-    return found
+        return replace(result, path=place.folder)
+    return result
 
 
 @contextmanager
@@ -289,11 +296,7 @@ def _build(place: Place, job: Job, work: Path, progress: Progress) -> Result:
 
 def _describe(place: Place, job: Job, outcome: Outcome, attempts: "Attempts", work: Path) -> Manifest:
     """Remove what only the run needed; write the card and, last, the manifest."""
-    for path in (work / ATTEMPTS, *_matches(work, job.scratch)):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name != LOCK:
-            path.unlink(missing_ok=True)
+    _remove([work / ATTEMPTS, *_matches(work, job.scratch)])
     cost = {**attempts.cost.as_dict(), "attempts": attempts.attempts}
     if job.card is not None:
         (work / CARD).write_text(job.card(work, outcome, cost), "utf-8")
@@ -303,7 +306,7 @@ def _describe(place: Place, job: Job, outcome: Outcome, attempts: "Attempts", wo
         job.key,
         plain(job.config),
         inputs={name: {**entry, **_relative(entry, place.folder)} for name, entry in job.inputs.items()},
-        version=VERSIONS.get(job.stage, 1),
+        version=version_of(job.stage),
         files=_checksums(work),
         counts=plain(outcome.counts),
         cost=cost,
@@ -349,16 +352,18 @@ class Attempts:
 def _begin(work: Path, job: Job) -> Attempts:
     """Empty the folder of a killed run unless the job can resume; returns the killed attempts."""
     before = Attempts.read(work)
-    if not _matches(work, job.checkpoints):
-        for path in work.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            elif path.name != LOCK:
-                path.unlink()
-    for name in (MANIFEST, CARD):
-        (work / name).unlink(missing_ok=True)
+    _remove([work / MANIFEST, work / CARD] if _matches(work, job.checkpoints) else [*work.iterdir()])
     before.with_attempt(Cost()).write(work)
     return before
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    """Remove files and folders, but for the lock."""
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != LOCK:
+            path.unlink(missing_ok=True)
 
 
 def _matches(folder: Path, patterns: Iterable[str]) -> set[Path]:
@@ -415,8 +420,8 @@ def _difference(old: Manifest, job: Job) -> str:
         return f"of {old.stage}, not of {job.stage}"
     if settings := _settings_difference(old.config, plain(job.config)):
         return settings
-    if old.version != VERSIONS.get(job.stage, 1):
-        return f"version of {job.stage}: {old.version} → {VERSIONS.get(job.stage, 1)}"
+    if old.version != version_of(job.stage):
+        return f"version of {job.stage}: {old.version} → {version_of(job.stage)}"
     pairs = {name: (old.inputs.get(name), job.inputs.get(name)) for name in {**old.inputs, **job.inputs}}
     changes = [
         f"{name}: {_described(a)} → {_described(b)}" if _described(a) != _described(b) else f"{name} changed"
@@ -497,10 +502,9 @@ def open_result(path: Path, stage: str) -> Result:
         raise InputError(
             f"{path} is a result of {manifest.stage}, expected {stage}", f"give the folder of a {stage} result"
         )
-    if manifest.version != VERSIONS.get(stage, 1):
+    if manifest.version != (version := version_of(stage)):
         raise InputError(
-            f"{path} is of version {manifest.version} of {stage}, this greenadapt reads {VERSIONS.get(stage, 1)}",
-            _REMAKE,
+            f"{path} is of version {manifest.version} of {stage}, this greenadapt reads {version}", _REMAKE
         )
     _log.debug("uses the %s result %s", stage, folder)
     return require_sizes(Result(folder, manifest, path))
