@@ -94,7 +94,7 @@ def warn_skipped(name: str, decoder: Decoder, progress: Progress) -> None:
     """Warn about the files of unknown kinds and the symlinks that were skipped in the folder or archive ``name``."""
     counts = decoder.counts
     if skipped := decoder.skipped_files():
-        progress.warn(f"{name}: skipped {skipped}; name theirs with --format")
+        progress.warn(f"{name}: skipped {skipped}; for text give --format")
     if linked := counts.get("linked_folders"):
         links = counted(linked, "symlink to a folder", "symlinks to folders")
         progress.warn(f"{name}: skipped {links}: name the folders themselves")
@@ -258,7 +258,7 @@ class CorpusReader:
         counts, sources = self._decoder.counts, counted(len(self.paths), "source")
         hint = "check the files"
         if skipped := self._decoder.skipped_files():
-            hint = f"skipped {skipped}: give their format with --format"
+            hint = f"skipped {skipped}; for text give --format"
         elif broken := counts["broken_lines"]:
             hint = f"skipped {counted(broken, 'line or row', 'lines or rows')}: leave out --lenient to see why"
         raise InputError(f"corpus {self.recipe.argument or self.recipe.name} has no text in {sources}", hint)

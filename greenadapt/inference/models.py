@@ -17,7 +17,7 @@ from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, pooled_output, stream_task
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.store.arrays import Array
-from greenadapt.tasks.base import Encoder, Input, Task
+from greenadapt.tasks.base import Encoder, Input, Task, n_outputs
 from greenadapt.workers import ahead, grouped, launched_processes
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class OpenedModel:
         is_compiled = Compiled.read(first.folder) is not None
         model: Any
         if is_compiled:
-            model = open_graph(first.folder)
+            model = open_graph(first.folder, n_outputs(first.task))
         else:
             from greenadapt.models.forward import TorchRunner
             from greenadapt.models.machine import Machine

@@ -107,8 +107,8 @@ def require_onnx(purpose: str, *, to_compile: bool) -> None:
     require("compile", *_NEEDS[: None if to_compile else 1], by=purpose)
 
 
-def open_graph(folder: Path) -> GraphRunner:
-    """The graph of a compiled model; raises ``InputError`` if it is broken."""
+def open_graph(folder: Path, n_outputs: int) -> GraphRunner:
+    """The graph of a compiled model; raises ``InputError`` if it is broken, or has not ``n_outputs`` logits."""
     compiled = Compiled.read(folder)
     assert compiled is not None
     checkpoint, table = read_table(folder)
@@ -116,7 +116,7 @@ def open_graph(folder: Path) -> GraphRunner:
     if not file.is_file():
         raise InputError(f"{folder} has no {file.name}", "copy the whole folder, or compile the model again")
     threads = _threads()
-    graph = _open(file, threads)
+    graph = _open(file, threads, n_outputs)
     pad = int(checkpoint.config.get("pad_token_id") or 0)
     return GraphRunner(graph, compiled.inputs, table, checkpoint, compiled.head, pad, threads)
 
@@ -127,7 +127,7 @@ def _threads() -> int:
     return int(number) if number.isdecimal() and int(number) > 0 else usable_cores()
 
 
-def _open(file: Path, threads: int) -> Graph:
+def _open(file: Path, threads: int, n_outputs: int) -> Graph:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -144,6 +144,10 @@ def _open(file: Path, threads: int) -> Graph:
         )
     except Exception as error:  # its own types, which have no common one
         raise InputError(f"{file} cannot be run ({first_line(error)})", "compile the model again") from None
+    if (width := session.get_outputs()[0].shape[-1]) != n_outputs:
+        raise InputError(
+            f"{file} has {width} outputs, the task has {n_outputs}", "copy the whole folder, or compile the model again"
+        )
 
     def graph(inputs: Mapping[str, Array]) -> Array:
         return session.run(["logits"], dict(inputs))[0]

@@ -23,7 +23,7 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.store.arrays import ArrayFile
 from greenadapt.store.files import Json, described_in
 from greenadapt.store.results import MANIFEST, read_manifest
-from greenadapt.tasks.base import Task, load_task
+from greenadapt.tasks.base import Task, load_task, n_outputs
 from greenadapt.tasks.qa import QuestionTask
 
 
@@ -74,7 +74,7 @@ def _require_labels(checkpoint: Checkpoint, task: Task[Any]) -> None:
     """Raise ``InputError`` if the labels of a model's head are not those of its ``task``."""
     config = task.head_config()
     labels = {str(number): label for number, label in config.get("id2label", {}).items()}
-    n_labels = len(labels) or config["num_labels"]
+    n_labels = n_outputs(task)
     of_head = checkpoint.config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}  # as transformers
     has_names = of_head != {str(i): f"LABEL_{i}" for i in range(len(of_head))}
     if len(of_head) != n_labels or (has_names and labels and of_head != labels):

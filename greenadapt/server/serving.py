@@ -102,8 +102,10 @@ class Application:
             signal.signal(_HANGUP, signal.SIG_IGN)
         try:
             return self.make()
-        except (GreenadaptError, OSError) as error:
+        except GreenadaptError as error:
             sys.stderr.write(f"greenadapt: {one_line(str(error))}\n")
+        except OSError as error:
+            sys.stderr.write(f"greenadapt: {error.strerror}: {error.filename}\n")
         except Exception:  # such as that of a GPU without memory
             traceback.print_exc()
         raise SystemExit(STARTUP_FAILURE)

@@ -89,6 +89,9 @@ class ArrayFile:
         return name in self._entries
 
     def __getitem__(self, name: str) -> Array:
+        """The array ``name``; raises ``InputError`` if the file lacks it."""
+        if name not in self._entries:
+            raise InputError(f"{self.path} has no array {name}", "copy the files of the same model")
         dtype, shape, begin, end = self._entries[name]
         if begin == end:
             return np.zeros(shape, dtype)

@@ -34,10 +34,10 @@ def check_file(path: Path) -> None:
         return
     if os.path.lexists(path):
         is_stream = str(path).startswith(("/dev/std", "/dev/fd/", "/proc/"))
-        hint = "leave it out to write to standard output" if is_stream else "give another path, or remove it"
+        hint = "give a pipe or a new file" if is_stream else "give another path, or remove it"
         raise ConflictError(f"{path} exists", hint)
     if not path.parent.is_dir():
-        if path.parent.exists():
+        if os.path.lexists(path.parent):
             raise ConflictError(f"{path} cannot be created ({path.parent} is not a folder)", "give another path")
         raise MissingError(f"{path}: folder {path.parent} does not exist", "create it, or check the path")
 

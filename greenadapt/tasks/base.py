@@ -307,6 +307,12 @@ def make_task(config: TaskConfig) -> Task[Any]:
     return kind(**values)
 
 
+def n_outputs(task: Task[Any]) -> int:
+    """The number of logits of each piece or text."""
+    config = task.head_config()
+    return int(config.get("num_labels") or len(config["id2label"]))
+
+
 def load_task(settings: Json, file: Path | str = "task.json") -> Task[Any]:
     """The task with these ``settings()``, other entries ignored; those of earlier versions may lack later options.
 

@@ -113,13 +113,13 @@ class DualTokenizer:
     def of_model(cls, folder: Path, n_rows: int) -> "DualTokenizer":
         """Load the tokenizer of a model with ``n_rows`` embedding rows, expanded or not.
 
-        Without added words both views of a text are equal. Raises ``InputError`` if the words need more rows.
+        Without added words both views of a text are equal. Raises ``InputError`` if the words need more or fewer rows.
         """
         if not (folder / WORDS_FILE).is_file():
             return cls(folder, AddedWords.empty(n_rows))
         tokenizer = cls.load(folder)
         needed = tokenizer.added.first_id + len(tokenizer.added)
-        if needed > n_rows:
+        if needed != n_rows:
             raise InputError(
                 f"{folder / WORDS_FILE} has words for {needed:,} rows of the embedding, which has {n_rows:,}",
                 "copy the words and weights of the same model",

@@ -465,7 +465,7 @@ def test_symlinks_to_nothing_are_counted(run_alone: Run, tmp_path: Path, tiny_mo
         (tmp_path / "texts" / name).write_text("heart rate\n")
     prepared = run_alone("corpus", "prepare", "texts", "-m", tiny_model(), "--json")
     files = "4 files of unknown kinds (texts/c.md, texts/d.html, texts/e.pdf, …)"
-    assert f"warning: texts: skipped {files}; name theirs with --format" in prepared.stderr
+    assert f"warning: texts: skipped {files}; for text give --format" in prepared.stderr
     assert "warning: texts: skipped 1 symlink to files that do not exist" in prepared.stderr
     assert "warning: texts: skipped 1 symlink to a folder" in prepared.stderr
     read = json.loads(prepared.stdout)["facts"]["read"]

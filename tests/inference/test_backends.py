@@ -262,7 +262,7 @@ def test_every_architecture(family: str, tmp_path: Path) -> None:
     model = open_task_model(folder)
     graph_export.write_graph(model, "none", folder).write(folder)
     write_arrays(folder / "embedding.safetensors", {model.checkpoint.embedding_name: model.checkpoint.embedding()})
-    graph = open_graph(folder)
+    graph = open_graph(folder, 2)
     run = Inference(64, graph.pad_id, pool="base")
     examples = list(examples_of(model.checkpoint, head))
     expected = outputs(model.model, model.rows, examples, run)
@@ -302,6 +302,15 @@ def test_one_of_several_tasks_is_compiled(two_tasks: Path, tmp_path: Path) -> No
     served = compiled(two_tasks, tmp_path / "served", task="ner")
     for ours, torchs in zip(logits_of(served), logits_of(two_tasks, "ner"), strict=True):
         np.testing.assert_allclose(ours, torchs, atol=1e-4, rtol=0)
+
+
+def test_a_graph_of_another_task_is_refused(served: Path, two_tasks: Path, tmp_path: Path) -> None:
+    mixed, other = tmp_path / "mixed", compiled(two_tasks, tmp_path / "other", task="ill.1")
+    shutil.copytree(served, mixed)
+    (mixed / "manifest.json").unlink()
+    shutil.copyfile(other / "model.onnx", mixed / "model.onnx")
+    with pytest.raises(InputError, match=r"model\.onnx has 2 outputs, the task has 3: copy the whole folder"):
+        predicted(mixed)
 
 
 def test_a_broken_graph_is_named(served: Path, tmp_path: Path) -> None:

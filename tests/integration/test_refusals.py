@@ -130,6 +130,13 @@ def test_the_files_of_the_seed_that_is_asked_are_read(folder: Path, run_alone: R
     assert f"it has no seeds/1/{name}, but manifest.json lists it" in line
 
 
+def test_rows_that_are_not_those_of_a_seed_are_refused(folder: Path, run_alone: Run) -> None:
+    (folder / "run" / "manifest.json").unlink()
+    shutil.copyfile(folder / "run" / "rows.safetensors", folder / "run" / "seeds" / "1" / "rows.safetensors")
+    line = last_line(run_alone(*PREDICT, "--seed", 1, code=1))
+    assert "seeds/1/rows.safetensors has no array rows: copy the files of the same model" in line
+
+
 @pytest.mark.parametrize("gone", [(), ("manifest.json",), ("greenadapt.json",)])
 @pytest.mark.parametrize("model", ["adapted", "run"])
 def test_added_words_are_missed(folder: Path, run_alone: Run, model: str, gone: tuple[str, ...]) -> None:
@@ -145,6 +152,15 @@ def test_added_words_are_missed(folder: Path, run_alone: Run, model: str, gone: 
 
 
 def test_words_of_another_model_are_refused(folder: Path, run_alone: Run) -> None:
+    """Without a manifest, whose checksums name them, the number of words tells fewer and more."""
+    for name in ("run", "adapted"):
+        (folder / name / "manifest.json").unlink(missing_ok=True)
+    with open(folder / "corpus.txt", "a") as file:
+        file.write("\n" + "gastroenteritis " * 9)
+    run_alone("adapt", "-c", "corpus.txt", "-m", "base", *ADAPT, "--max-words", 1, "-o", "fewer")
+    shutil.copyfile(folder / "fewer" / WORDS, folder / "run" / WORDS)
+    line = last_line(run_alone(*PREDICT, code=1))
+    assert re.search(r"words.safetensors has words for 16\d rows of the embedding, which has 167", line)
     shutil.copyfile(folder / "base" / "model.safetensors", folder / "adapted" / "model.safetensors")
     shutil.copyfile(folder / "base" / "config.json", folder / "adapted" / "config.json")
     line = last_line(run_alone("pretrain", "--model", "adapted", "--text", "corpus.txt", "-o", "out", code=1))

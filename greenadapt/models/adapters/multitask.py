@@ -37,7 +37,7 @@ from greenadapt.models.weights import (
     shapes_of,
 )
 from greenadapt.store.arrays import write_arrays
-from greenadapt.tasks.base import HeadShape, Task
+from greenadapt.tasks.base import HeadShape, Task, n_outputs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -311,8 +311,7 @@ def _generator(seed: int, task: str) -> torch.Generator:
 
 def head_spec(task: Task[Any], adapter: AdapterConfig) -> TaskHeadSpec:
     """The head of ``task``, whose labels are known, with its ``adapter``."""
-    config = task.head_config()
-    return TaskHeadSpec(task.head, config.get("num_labels") or len(config["id2label"]), adapter, task.head_shape)
+    return TaskHeadSpec(task.head, n_outputs(task), adapter, task.head_shape)
 
 
 def open_multitask(checkpoint: Checkpoint, heads: Mapping[str, TaskHeadSpec], rows: Rows, seed: int) -> MultitaskModel:
