@@ -106,8 +106,10 @@ def assessment(result: Json) -> list[str]:
         lines = [f"Adaptation helps: {gain}; {took}. Use both tokenizations."]
     elif result["verdict"] == "hurts":
         lines = [f"Adaptation hurts: {gain}; {took}. Keep the base model, or try expand with a higher --min-count."]
+    elif result["verdict"] == "unclear":
+        lines = [f"No clear difference: {gain}; {took}. Keep the base model."]
     else:
-        lines = [f"No clear difference: {gain}; {took}. Keep the base model, or label more."]
+        lines = [f"No verdict, since --max-steps ended the trainings early: {gain}; {took}. Leave it out for one."]
     if better:
         best = max(better, key=lambda row: float(row["score"]))
         lines.append(

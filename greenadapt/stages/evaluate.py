@@ -19,7 +19,7 @@ from greenadapt.progress import Progress
 from greenadapt.store.files import Json
 from greenadapt.tasks.base import Task
 from greenadapt.tasks.classification import ClassificationTask
-from greenadapt.tasks.metrics import contexts_of, interval, over_seeds, resampled
+from greenadapt.tasks.metrics import groups_of, interval, over_seeds, resampled
 
 if TYPE_CHECKING:
     from greenadapt.training.evaluation import Evaluation
@@ -168,7 +168,7 @@ def _scores(
         evaluation.as_dict() | ({"pool": evaluation.pool} if pool == "best" else {})
         for evaluation in evaluations.values()
     ]
-    contexts, unit = contexts_of(examples), "examples"
+    groups, unit = groups_of(examples), "examples"
     intervals = {}
     for view in [*test_scores[0]["views"], *(["best"] if pool == "best" else [])]:
         if all(scores["views"].get(view, scores)[task.main] is not None for scores in test_scores):
@@ -176,7 +176,7 @@ def _scores(
                 task.statistics(examples, evaluation.view_predictions.get(view, evaluation.predictions))
                 for evaluation in evaluations.values()
             ]
-            statistics, unit = resampled(np.stack(sums), contexts)
+            statistics, unit = resampled(np.stack(sums), *groups)
             bounds = interval(statistics, task.main_score)
             intervals[view] = [bounds.low, bounds.high]
     seeds = [{"seed": seed, "test": scores} for seed, scores in zip(evaluations, test_scores, strict=True)]

@@ -25,6 +25,10 @@ from greenadapt.tokenization.files import SpecialIds
 Example = TypeVar("Example")
 
 
+_RUN, _FEWEST_RUNS = 10, 4
+"""Most neighbouring sentences that stay together, and the fewest runs of them in each part."""
+
+
 @dataclass(frozen=True)
 class Fold:
     """Part ``number`` (from 0) of ``of`` parts of the examples: it is held out, and the model trains on the others."""
@@ -37,16 +41,19 @@ class Fold:
     def split(self, examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
         """The training examples and the held-out ones, in their order.
 
-        Questions on the same ``context`` are in the same part. Raises ``UsageError`` if there are fewer examples, or
-        contexts, than parts.
+        Examples of one ``group`` are in the same part: questions on the same context, sentences of one document.
+        Sentences without a document are in the same part as their neighbours, up to ten, since those are often of one
+        document. Raises ``UsageError`` if there are fewer groups than parts.
         """
-        names = [getattr(example, "context", number) for number, example in enumerate(examples)]
+        run = max(1, min(_RUN, len(examples) // (_FEWEST_RUNS * self.of)))
+        of_examples = [getattr(example, "group", None) for example in examples]
+        names = [
+            number if group is None else group or ("run", number // run) for number, group in enumerate(of_examples)
+        ]
         groups = {name: number for number, name in enumerate(dict.fromkeys(names))}
         if len(groups) < self.of:
-            unit = "contexts" if len(groups) < len(examples) else "examples"
-            raise UsageError(
-                f"--folds is {self.of}, but there are only {len(groups)} {unit}", "use fewer, or label more"
-            )
+            unit = "contexts or documents" if len(groups) < len(examples) else "examples"
+            raise UsageError(f"--folds is {self.of}, but there are only {len(groups)} {unit}", "use fewer")
         part = np.random.default_rng(self.seed).permutation(len(groups)) % self.of
         is_held_out = [part[groups[name]] == self.number for name in names]
         pairs = [*zip(examples, is_held_out, strict=True)]

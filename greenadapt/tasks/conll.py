@@ -6,7 +6,7 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import accumulate, chain, dropwhile, islice
 from typing import Any, Literal
@@ -171,6 +171,8 @@ class Sentence:
     tags: tuple[str, ...] | None = None
     spans: Spans | None = None
     text: str | None = None
+    group: str = field(default="", compare=False)
+    """The document that the sentence is from, "" if the file does not tell."""
 
 
 def split_text(text: str, split: Split) -> Sentence:
@@ -248,6 +250,8 @@ _NEED_TAG = "need O, or B-, I-, E-, S-, L- or U- and a type; or in the whole fil
 _NAME_COLUMNS = "name the columns, such as --columns _,word,tag"
 _ONE_LINE = "a line is a word, a tab or spaces (no commas), and a tag; empty lines separate sentences"
 _TAG_FIELDS, _WORD_FIELDS = ("tags", "ner_tags"), ("tokens", "words")
+_DOCUMENT_FIELDS = ("document_id", "doc_id", "document")
+_DOCUMENT_LINES = ("-DOCSTART-", "# newdoc", "###MEDLINE:")
 _SPAN_FIELDS = ("entities", "spans", "labels", "label")
 _WORD_NAMES, _TAG_NAMES = {"word", "words", "token", "tokens"}, {"tag", "tags", "label", "labels", "ner", "ner_tags"}
 _OTHER_NAMES = {"", "_", "#", "id", "sentence", "sentence_id", "pos", "lemma", "chunk"}
@@ -269,6 +273,8 @@ class ConllRow:
     """From 1."""
     columns: list[str]
     """At least one column."""
+    document: int = 0
+    """Number of the document, from 1; 0 before the first line that begins one."""
 
 
 @dataclass(frozen=True)
@@ -410,11 +416,14 @@ def _has_names(row: ConllRow) -> bool:
 def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[list[ConllRow]]:
     """The rows between lines that are empty or begin a document."""
     rows: list[ConllRow] = []
+    document = 0
     for number, text in lines:
         line = text.rstrip(_BLANKS) if text.strip() else ""
+        document += line.startswith(_DOCUMENT_LINES)
         if line and not line.startswith("-DOCSTART-"):
             # If a line has a tab, spaces are part of words.
-            rows.append(ConllRow(number, line.split("\t") if "\t" in line else [*filter(None, line.split(" "))]))
+            columns = line.split("\t") if "\t" in line else [*filter(None, line.split(" "))]
+            rows.append(ConllRow(number, columns, document))
         elif rows:
             yield rows
             rows = []
@@ -444,7 +453,11 @@ def read_conll(path: str, decoder: Decoder, progress: Progress, columns: Sequenc
             raise InputError(f"{path}, column 10: {others[0]!r} is not a tag", "need O, or B- or I- and a type")
     remaining = iter(tags)
     sentences = [
-        Sentence(tuple(row.columns[layout.word] for row in words), tuple(islice(remaining, len(words))))
+        Sentence(
+            tuple(row.columns[layout.word] for row in words),
+            tuple(islice(remaining, len(words))),
+            group=f"{path}, document {words[0].document}" if words[0].document else "",
+        )
         for _, words in read
     ]
     tagged = in_iob2(sentences, lambda i, j: f"{path}, line {read[i][1][j].line}, column {column + 1}", path, progress)
@@ -527,7 +540,7 @@ def tagged_record(
             raise InputError(f"{where}: answer is {record['answer']!r}", "give the accepted examples only")
         if (spans := _spans(record, where)) is not None:
             sentence = split_text(Decoder().without_surrogates(record["text"], where), split)
-            return Sentence(sentence.words, _tags_of(spans, sentence, where, counts))
+            return Sentence(sentence.words, _tags_of(spans, sentence, where, counts), group=_document(record))
     words = () if field is None else tokens_of(record, where)
     if field is None:
         raise InputError(
@@ -544,7 +557,11 @@ def tagged_record(
                 f"{where}: tags and entities differ ({' '.join(tags)}; {' '.join(of_entities)})",
                 "leave out one of them",
             )
-    return Sentence(words, tags)
+    return Sentence(words, tags, group=_document(record))
+
+
+def _document(record: Json) -> str:
+    return str(next((record[name] for name in _DOCUMENT_FIELDS if record.get(name) is not None), ""))
 
 
 def _checked_tags(tags: Any, field: str, n_words: int, where: str) -> tuple[str, ...]:

@@ -149,19 +149,20 @@ def interval(statistics: Array, main_score: Callable[[Array], Array], samples: i
     return Interval(float(main_score(models[0].sum(axis=1)).mean()), low, high)
 
 
-def contexts_of(examples: Sequence[Any]) -> list[str]:
-    """The context of each question, for ``resampled``; examples that are not questions share an empty one."""
-    return [getattr(example, "context", "") for example in examples]
+def groups_of(examples: Sequence[Any]) -> tuple[list[str], str]:
+    """The context of each question or the document of each sentence, "" if it is not known, and what they are."""
+    is_of_contexts = any(hasattr(example, "context") for example in examples)
+    return [getattr(example, "group", "") for example in examples], "contexts" if is_of_contexts else "documents"
 
 
-def resampled(statistics: Array, contexts: Sequence[str]) -> tuple[Array, str]:
-    """(…, n_examples, m) → (…, n, m) statistics of the units to resample, which are ``contexts`` or ``examples``.
+def resampled(statistics: Array, groups: Sequence[str], unit: str = "contexts") -> tuple[Array, str]:
+    """(…, n_examples, m) → (…, n, m) statistics of what is to be resampled, and its name: ``unit`` or ``examples``.
 
-    Questions on the same context are not independent, so contexts are resampled if there are at least ``FEWEST``.
+    Examples of one group are not independent, so groups are resampled if there are at least ``FEWEST``.
     """
-    if len(set(contexts)) < FEWEST:
+    if len(set(groups)) < FEWEST:
         return statistics, "examples"
-    return summed(statistics, contexts), "contexts"
+    return summed(statistics, groups), unit
 
 
 def summed(statistics: Array, groups: Sequence[str]) -> Array:

@@ -73,6 +73,11 @@ class Question:
     """Title of the document, if it has one."""
 
     @property
+    def group(self) -> str:
+        """Questions on the same context are not independent."""
+        return self.context
+
+    @property
     def is_labelled(self) -> bool:
         """Whether the gold answer, or that there is none, is known."""
         return bool(self.answers) or self.impossible

@@ -148,6 +148,21 @@ def test_questions_on_one_context_stay_together() -> None:
         assert not {question.context for question in trained} & {question.context for question in out}
 
 
+def test_sentences_of_one_document_stay_together() -> None:
+    documents = [Sentence(("a",), group=f"document {i // 7}") for i in range(70)]
+    trained, out = Fold(1, 3).split(documents)
+    assert not {sentence.group for sentence in trained} & {sentence.group for sentence in out}
+
+
+@pytest.mark.parametrize(("n", "run"), [(300, 10), (48, 4), (9, 1)])
+def test_neighbouring_sentences_stay_together_where_documents_are_not_known(n: int, run: int) -> None:
+    sentences = [Sentence((str(i),)) for i in range(n)]
+    held_out = [int(sentence.words[0]) for sentence in Fold(0, 3).split(sentences)[1]]
+    begins = held_out[::run]
+    assert all(begin % run == 0 for begin in begins)
+    assert held_out == [begin + i for begin in begins for i in range(run)]
+
+
 def test_too_few() -> None:
     with pytest.raises(UsageError, match="--folds is 3, but there are only 2 examples"):
         Fold(0, 3).split(range(2))

@@ -215,6 +215,14 @@ def test_white_space_of_other_kinds_ends_no_word_but_parts_sentences(tmp_path: P
     ]
 
 
+@pytest.mark.parametrize("line", ["-DOCSTART- -X- O O", "# newdoc id = n2", "###MEDLINE:95369245"])
+def test_sentences_have_their_document(tmp_path: Path, line: str) -> None:
+    sentences = read(tmp_path, f"{line}\n\na\tO\n\nb\tO\n\n{line}\n\nc\tO\n")
+    assert [sentence.group.rpartition(" ")[2] for sentence in sentences] == ["1", "1", "2"]
+    assert [sentence.group for sentence in read(tmp_path, "a\tO\n\nb\tO\n")] == ["", ""]
+    assert tagged_record({"tokens": ["a"], "tags": ["O"], "doc_id": 7}, "line 1").group == "7"
+
+
 def test_no_sentences(tmp_path: Path) -> None:
     assert read(tmp_path, "\n\n-DOCSTART- O\n\n") == []
 

@@ -416,7 +416,7 @@ def print_evaluated(scores: Json) -> None:
     if ends is None:
         return
     main, (low, high) = scores["main"], map(figure, ends)
-    drawn = f"{scores['examples']:,} examples" if scores["resampled"] == "examples" else "whole contexts"
+    drawn = f"{scores['examples']:,} examples" if scores["resampled"] == "examples" else f"whole {scores['resampled']}"
     drawn += f" and {n_seeds} seeds" if n_seeds > 1 else ""
     of = "mean " if n_seeds > 1 else ""
     print_text([f"{of}{main} {figure(scores['mean'][main])}, 95 % interval {low} to {high}, by resampling {drawn}", ""])

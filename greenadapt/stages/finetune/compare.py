@@ -28,7 +28,7 @@ from greenadapt.store.files import Json, beside, parse_own, read_own_lines, sync
 from greenadapt.store.locks import lock
 from greenadapt.store.results import MANIFEST, Result, read_manifest
 from greenadapt.tasks.base import Fold, Task, load_task, make_task
-from greenadapt.tasks.metrics import contexts_of, gap_covered, paired, resampled
+from greenadapt.tasks.metrics import gap_covered, groups_of, paired, resampled
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,10 @@ def _rows(request: FinetuneRequest, results: list[Result]) -> list[Json]:
         std = float(scores.std(ddof=1)) if len(scores) > 1 else None
         model = result.manifest.facts["model"]["name"]
         rows.append({"model": model, "folder": str(result.path), "score": float(scores.mean()), "std": std})
-    contexts = contexts_of(examples)
-    first, unit = resampled(statistics[0], contexts)
+    groups = groups_of(examples)
+    first, unit = resampled(statistics[0], *groups)
     for row, sums in zip(rows[1:], statistics[1:], strict=True):
-        row |= asdict(paired(first, resampled(sums, contexts)[0], task.main_score)) | {"resampled": unit}
+        row |= asdict(paired(first, resampled(sums, *groups)[0], task.main_score)) | {"resampled": unit}
     if len(rows) == 3:
         rows[0]["gap_covered"] = gap_covered(rows[1]["score"], rows[0]["score"], rows[2]["score"])
     return rows
@@ -123,8 +123,9 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     ``rows`` are the base model and, by each of ``VIEWS``, the adapted model: ``score``, for the adapted model the
     ``difference`` to the base model with its 95 % interval ``low`` to ``high`` (a paired bootstrap over seeds and the
     examples of all folds, or contexts of questions, as ``resampled`` says), and the seconds of ``training`` and
-    ``predicting`` over all folds. ``verdict`` is ``helps``, ``unclear`` or ``hurts``, by the interval of ``mean``. No
-    interval covers the choice of the training examples.
+    ``predicting`` over all folds. ``verdict`` is ``helps``, ``unclear`` or ``hurts``, by the interval of ``mean``;
+    ``None`` if ``max_steps`` ends the trainings early, since all steps may turn it round. No interval covers the choice
+    of the training examples.
 
     Each finished fold is kept in HOME, and not computed again. Raises ``UsageError`` if the model has no added words or
     no known base, ``InputError`` if the base model changed since, and what ``finetune`` raises, before any training.
@@ -138,7 +139,8 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     [entry] = request.tasks
     task = make_task(entry.config)
     examples = [example for source in entry.train for example in task.read(source, Silent())]
-    request = request.with_chosen_training(round((1 - 1 / config.folds) * len(examples)))
+    n_trained = round((1 - 1 / config.folds) * len(examples))
+    request = request.with_chosen_training(n_trained)
     task = task.fit(examples, session.progress)
     folds = [Fold(number, config.folds, config.seed) for number in range(config.folds)]
     left_out = [fold.split(examples)[1] for fold in folds]
@@ -165,7 +167,7 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
         "examples": len(ordered),
         "folds": config.folds,
         "seeds": len(request.seeds),
-        **_compared(task, ordered, measured),
+        **_compared(task, ordered, measured, has_verdict=not request.is_capped(n_trained)),
     }
 
 
@@ -294,9 +296,11 @@ class _Measured:
         return cls({view: np.asarray(file[view]) for view in views}, seconds)
 
 
-def _compared(task: Task[Any], examples: Sequence[Any], pairs: Sequence[Sequence[_Measured]]) -> Json:
+def _compared(
+    task: Task[Any], examples: Sequence[Any], pairs: Sequence[Sequence[_Measured]], *, has_verdict: bool
+) -> Json:
     """``main``, ``resampled``, ``rows`` and ``verdict``, from the base model and the adapted one on each fold."""
-    contexts = contexts_of(examples)
+    groups = groups_of(examples)
 
     def over_folds(folds: Sequence[_Measured], view: str) -> tuple[Array, str, Json]:
         joined = np.concatenate([fold.statistics[view] for fold in folds], axis=1)
@@ -304,7 +308,7 @@ def _compared(task: Task[Any], examples: Sequence[Any], pairs: Sequence[Sequence
             "training": sum(fold.seconds.training for fold in folds),
             "predicting": sum(fold.seconds.predicting[view] for fold in folds),
         }
-        return *resampled(joined, contexts), seconds
+        return *resampled(joined, *groups), seconds
 
     of_base, of_adapted = zip(*pairs, strict=True)
     base_draws, unit, seconds = over_folds(of_base, next(iter(of_base[0].statistics)))
@@ -317,4 +321,4 @@ def _compared(task: Task[Any], examples: Sequence[Any], pairs: Sequence[Sequence
         rows.append({**row, **seconds})
     decisive = rows[1]
     verdict = "helps" if decisive["low"] > 0 else "hurts" if decisive["high"] < 0 else "unclear"
-    return {"main": task.main, "resampled": unit, "rows": rows, "verdict": verdict}
+    return {"main": task.main, "resampled": unit, "rows": rows, "verdict": verdict if has_verdict else None}

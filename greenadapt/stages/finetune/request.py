@@ -215,6 +215,11 @@ class FinetuneRequest:
             training = replace(training, epochs=epochs)
         return replace(self, training=training)
 
+    def is_capped(self, n_examples: int) -> bool:
+        """Whether ``max_steps`` ends a single task's training on ``n_examples`` before its last epoch does."""
+        training, most = self.training, self.training.max_steps
+        return most is not None and most < training.epochs * _steps_per_epoch(training, n_examples)
+
     def note_chosen(self, n_examples: int, progress: Progress) -> None:
         """Note how long a single task is trained, if greenadapt chose that."""
         if "epochs" in self.automatic:
@@ -222,8 +227,8 @@ class FinetuneRequest:
             steps = training.epochs * _steps_per_epoch(training, n_examples)
             # The number of parts that long examples are split into is not known before they are encoded.
             number = f"{steps:,} or more steps"
-            if training.max_steps is not None and training.max_steps < steps:
-                number = f"at most {counted(training.max_steps, 'step')}"
+            if self.is_capped(n_examples):
+                number = f"at most {counted(training.max_steps or 0, 'step')}"
             is_adapted = has_added_words(starting_model(self.model).folder)
             twice = ", each in both tokenizations" if is_adapted else ", each twice"
             progress.note(

@@ -20,6 +20,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AssessConfig, TaskConfig
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.progress import Bar, Progress, Silent
+from greenadapt.report.tables import assessment
 from greenadapt.stages.finetune.compare import compare, cross_validate, finetune, statistics_of
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import Finetuning, read_scores, run_together
@@ -44,7 +45,6 @@ from tests.support.small_tasks import (
     ner_request,
     qa_file,
     read_json,
-    sentences,
     session,
     tags_of,
     texts_file,
@@ -252,8 +252,11 @@ def test_the_scores_are_those_of_models_trained_on_files_of_each_fold(ours: Path
     assert result["base"] == str(ours.parent / "base")
     statistics: dict[str, list[Any]] = {"base": [], "adapted": []}
     for number in range(2):
-        parts = Fold(number, 2).split(sentences(40, 0))
-        inner, out = (_conll(tmp_path / f"{name}{number}.tsv", part) for name, part in zip("ab", parts, strict=True))
+        parts = Fold(number, 2).split(NerTask().read(str(train), Notes()))
+        inner, out = (
+            _conll(tmp_path / f"{name}{number}.tsv", [list(sentence.words) for sentence in part])
+            for name, part in zip("ab", parts, strict=True)
+        )
         for model, folds in statistics.items():
             fold_request = _request(ours.parent / model, inner, test=str(out), seeds=(0,), training=learning)
             tuned = finetune(session(tmp_path, f"{model}{number}"), fold_request)
@@ -268,6 +271,14 @@ def test_the_scores_are_those_of_models_trained_on_files_of_each_fold(ours: Path
     assert figures == pytest.approx([expected.ours, expected.low, expected.high])
     assert len({row["score"] for row in rows.values()}) > 2
     assert all(row["training"] > 0 and row["predicting"] > 0 for row in rows.values())
+    begin = {"helps": "Adaptation helps", "unclear": "No clear difference", "hurts": "Adaptation hurts"}
+    assert assessment(result)[0].startswith(begin[result["verdict"]])
+
+
+@pytest.mark.parametrize(("most", "is_capped"), [(None, False), (19, True), (20, False), (1000, False)])
+def test_fewer_steps_than_the_epochs_have_allow_no_verdict(tmp_path: Path, most: int | None, is_capped: bool) -> None:
+    training = replace(TRAIN, mix="base", epochs=5, batch_size=10, max_steps=most)
+    assert _request(tmp_path, tmp_path, training=training).is_capped(40) == is_capped
 
 
 @pytest.mark.slow
@@ -388,7 +399,8 @@ def test_the_command(run_alone: Run, ours: Path, tmp_path: Path) -> None:
     table = run_alone(*command).stdout
     [row] = [line for line in table.splitlines() if "both tokenizers" in line]
     assert f"{100 * result['rows'][1]['score']:.2f}" in row
-    assert {"helps": "helps", "unclear": "No clear", "hurts": "hurts"}[result["verdict"]] in table
+    assert result["verdict"] is None
+    assert "No verdict, since --max-steps ended the trainings early" in table
     assert "--train" in run_alone("assess", "-m", ours, "--epochs", 3, code=2).stderr
     assert "--words" in run_alone(*command, "--words", 3, code=2).stderr
     assert "--task" in run_alone("assess", "-m", ours, "--train", train, code=2).stderr
