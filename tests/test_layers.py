@@ -44,7 +44,7 @@ FILES_ABOVE = [
 """Files that import a folder of their package."""
 TORCH_FREE = [
     *(
-        "corpus.on_cluster",
+        "corpus.prepared",
         "stages.adapt",
         "stages.pretrain",
         "stages.qa",

@@ -34,7 +34,7 @@ _RESUMES_STEPS = "the same command resumes from the last checkpoint"
 _RERUN = {
     "adapt": _RESUMES_STAGES,
     "w2v": "the same command resumes where training was stopped",
-    "corpus": "the same command resumes a download, but splits the text from its beginning (with --cluster it resumes)",
+    "corpus": "the same command resumes a download, but splits the text from its beginning",
     "assess": "with --train, the same command resumes after the last fold, and training from the last checkpoint",
     "finetune": _RESUMES_STEPS,
     "pretrain": _RESUMES_STEPS,

@@ -1,8 +1,8 @@
 """The prepared corpus: a vocabulary with counts, and the text as word numbers, its lines in random order.
 
-Documents are split into words, numbered, counted, shuffled and written; on a cluster, in parts. A line's number
-determines a random key, and lines are sorted by key, one range of keys at a time. The order therefore depends neither
-on memory nor on the number of processes.
+Documents are split into words, numbered, counted, shuffled and written. A line's number determines a random key, and
+lines are sorted by key, one range of keys at a time. The order therefore depends neither on memory nor on the number of
+processes.
 """
 
 import shutil
@@ -100,14 +100,13 @@ def line_keys(start: int, n: int, seed: int) -> UInt64Array:
 class Shuffle:
     """Puts lines in random order through one temporary file per range of keys.
 
-    ``folder`` holds ``n_buckets`` ranges, one of which is in memory. Lines are numbered from ``first_line`` on.
+    ``folder`` holds ``n_buckets`` ranges, one of which is in memory.
     """
 
-    def __init__(self, folder: Path, seed: int, n_buckets: int, first_line: int = 0) -> None:
+    def __init__(self, folder: Path, seed: int, n_buckets: int) -> None:
         self._folder = folder
         self._seed = seed
         self._n_buckets = n_buckets
-        self._first = first_line
         self.n_lines = 0
         self.n_tokens = 0
 
@@ -116,7 +115,7 @@ class Shuffle:
         for line, block_lengths, block_ids in text.blocks():
             keep = kept_lines[line : line + len(block_lengths)] & (block_lengths > 0)
             lengths, ids = block_lengths[keep], new_number[block_ids[np.repeat(keep, block_lengths)]]
-            keys = line_keys(self._first + self.n_lines, len(lengths), self._seed)
+            keys = line_keys(self.n_lines, len(lengths), self._seed)
             self.n_lines += len(lengths)
             self.n_tokens += len(ids)
             starts = np.cumsum(lengths, dtype=np.int64) - lengths
@@ -129,8 +128,8 @@ class Shuffle:
                 _append(self._ids_file(number), gather(ids, starts[chosen], lengths[chosen]))
             bar.advance(len(block_ids))
 
-    def lines(self) -> Iterator[tuple[UInt64Array, Int32Array, Int32Array]]:
-        """Yield all lines, sorted by key, in blocks of keys, lengths and ids, and delete the temporary files."""
+    def lines(self) -> LineBlocks:
+        """Yield all lines, sorted by key, and delete the temporary files."""
         for number in range(self._n_buckets):
             if not self._keyed_file(number).exists():
                 continue
@@ -140,10 +139,9 @@ class Shuffle:
             self._ids_file(number).unlink()
             order = np.argsort(keyed["key"], kind="stable")
             starts = (np.cumsum(keyed["length"], dtype=np.int64) - keyed["length"])[order]
-            keys, begin = keyed["key"][order], 0
+            begin = 0
             for lengths in split_by_tokens(keyed["length"][order]):
-                chosen = slice(begin, begin + len(lengths))
-                yield keys[chosen], lengths, gather(ids, starts[chosen], lengths)
+                yield lengths, gather(ids, starts[begin : begin + len(lengths)], lengths)
                 begin += len(lengths)
 
     def _ids_file(self, number: int) -> Path:
@@ -221,7 +219,7 @@ def write_numbers(batches: Iterable[SplitBatch], numbers: Numbering, text: LineF
         write_array(lengths_file, unfinished)
 
 
-def is_first_occurrence(hashes: "array[int] | Array") -> BoolArray:
+def is_first_occurrence(hashes: "array[int]") -> BoolArray:
     """Whether each of ``hashes``, uint64 ``(n,)``, is the first with its value, bool ``(n,)``."""
     is_first = np.zeros(len(hashes), bool)
     is_first[np.unique(np.frombuffer(hashes, np.uint64), return_index=True)[1]] = True
@@ -335,6 +333,7 @@ def prepare_corpus(  # noqa: PLR0913
     max_memory: int,
     progress: Progress,
     size_hint: int | None = None,
+    cluster: str | None = None,
 ) -> dict[str, int]:
     """Split ``documents`` with the tokenizer in ``splitter_file``, and write the files of a prepared corpus.
 
@@ -342,7 +341,8 @@ def prepare_corpus(  # noqa: PLR0913
     A line of the result is a line of a document. Lines without words are dropped, and so are documents that repeat an
     earlier one (except for blank lines), unless ``config.keep_duplicates``. The bytes written do not depend on
     ``workers`` or on ``max_memory`` (bytes; the shuffle takes at most a quarter). ``folder`` also holds temporary
-    files. ``size_hint`` is the size of the text in bytes, if known.
+    files. ``size_hint`` is the size of the text in bytes, if known; the nodes of the ``cluster`` at an address, if any,
+    split the text.
 
     Returns counts: ``documents``, ``duplicates`` and ``text_bytes`` of the documents split, and ``lines``, ``tokens``
     and ``words`` of the result.
@@ -361,7 +361,7 @@ def prepare_corpus(  # noqa: PLR0913
         documents = without_heldout(documents, config.heldout, folder)
         batches = make_batches(documents, log, cut_lines=WordSplitter.load(splitter_file).chunkwise)
         with (
-            closing(split_batches(batches, splitter_file, workers)) as split,
+            closing(split_batches(batches, splitter_file, workers, cluster)) as split,
             progress.bar("splitting text into words", size_hint, "bytes") as bar,
         ):
             write_numbers(split, numbers, text, bar)
@@ -376,9 +376,8 @@ def prepare_corpus(  # noqa: PLR0913
         with progress.bar("numbering words by frequency", text.n_tokens, "words") as bar:
             shuffle.add(text, kept_lines, new_number, bar)
         text.remove()
-        blocks: LineBlocks = ((lengths, ids) for _, lengths, ids in shuffle.lines())
         n_lines, n_tokens = shuffle.n_lines, shuffle.n_tokens
-        write_stream(folder / STREAM_FILE, blocks, n_lines, n_tokens, temporary / "offsets", progress)
+        write_stream(folder / STREAM_FILE, shuffle.lines(), n_lines, n_tokens, temporary / "offsets", progress)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return {

@@ -1,19 +1,14 @@
-"""Read documents from files: select the reader of a format, and read plain text, JSON lines, CSV and TSV.
-
-A piece is a file, a release of CORD-19, or a range of lines of a large plain file. Different processes can read
-pieces; documents keep the order of the pieces.
-"""
+"""Read documents from files: select the reader of a format, and read plain text, JSON lines, CSV and TSV."""
 
 import re
 import shlex
 import unicodedata
-from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from itertools import chain, islice, pairwise, takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,8 +19,6 @@ from greenadapt.corpus.opening import (
     SEPARATORS,
     STDIN,
     data_suffix,
-    input_errors,
-    is_compressed,
     is_hidden,
     is_read_once,
     is_tar,
@@ -42,8 +35,6 @@ from greenadapt.corpus.text import (
     MAX_DOCUMENT_BYTES,
     Decoder,
     Document,
-    LineRange,
-    cr_ends_lines,
     tar_members,
 )
 from greenadapt.errors import InputError, MissingError, counted, json_kind, listed
@@ -52,42 +43,23 @@ from greenadapt.store.files import Json
 from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.tokenization.words import WORD_CATEGORIES
 
-_LINEWISE = ("text", "jsonl")
-"""Formats in which a line is a document, so that any range of lines can be read alone, unless it is a JSON array."""
-_PARTS = 512
-SMALLEST, LARGEST = 4 << 20, 64 << 20
-"""Bytes of a part: large enough to amortize the start of a task, small enough to repeat if a node fails."""
 
-
-@dataclass(frozen=True)
-class Piece:
-    """A file, or its lines in ``span``; an archive; or the folder or archive of a release of CORD-19."""
-
-    path: str
-    span: LineRange | None = None
-    is_release: bool = False
-
-
-def pieces_of(paths: Iterable[str], kind: str, counts: Counter[str]) -> Iterator[Piece]:
-    """Yield the files and archives among ``paths``, of the format ``kind``, and the files of folders in order of path.
+def _files_below(path: str, counts: Counter[str]) -> Iterator[str]:
+    """Yield a file, or the files of a folder in order of path.
 
     Skips hidden files, symlinks to folders (counted as ``linked_folders``) and symlinks to missing files (counted as
     ``dangling_links``).
     """
-    for path in paths:
-        if articles.is_release(path, kind):
-            yield Piece(path, is_release=True)
-            continue
-        if not Path(path).is_dir():
-            yield Piece(path)
-            continue
-        for file in visible_files(Path(path)):
-            if file.is_file():
-                yield Piece(str(file))
-            elif file.is_symlink() and file.is_dir():
-                counts["linked_folders"] += 1
-            elif file.is_symlink() and not file.exists():
-                counts["dangling_links"] += 1
+    if not Path(path).is_dir():
+        yield path
+        return
+    for file in visible_files(Path(path)):
+        if file.is_file():
+            yield str(file)
+        elif file.is_symlink() and file.is_dir():
+            counts["linked_folders"] += 1
+        elif file.is_symlink() and not file.exists():
+            counts["dangling_links"] += 1
 
 
 def warn_skipped(name: str, decoder: Decoder, progress: Progress) -> None:
@@ -102,78 +74,9 @@ def warn_skipped(name: str, decoder: Decoder, progress: Progress) -> None:
         progress.warn(f"{name}: skipped {counted(dangling, 'symlink')} to files that do not exist")
 
 
-def is_linewise(path: str, kind: str, sample_by: SampleBy = "line") -> bool:
-    """Whether ``path`` is a plain file in which a line, up to a line feed, is a document; ``kind`` is its format or
-    ``auto``.
-    """
-    kind = format_of(path) if kind == "auto" else kind
-    if kind not in _LINEWISE or (kind == "text" and sample_by != "line"):
-        return False
-    if not Path(path).is_file() or is_tar(path) or is_compressed(path):
-        return False
-    with input_errors(path), open(path, "rb") as file:
-        first, following = file.readline(LARGEST), file.read(_BLOCK)
-    is_array = kind == "jsonl" and (first + following).removeprefix(BOM_UTF8).lstrip()[:1] == b"["
-    return not (is_array or cr_ends_lines(first))
-
-
-def parts_of(
-    pieces: Iterable[Piece],
-    kind: str,
-    run: Callable[..., Iterator[Any]] = map,
-    sample_by: SampleBy = "line",
-) -> list[tuple[Piece, ...]]:
-    """Group consecutive ``pieces`` into parts; only large files with one document per line are cut.
-
-    A part has 1/512 of all bytes on disk, but at least 4 MB and at most 64 MB, so that the parts depend only on the
-    text, and a long text has a limited number of parts. ``run``, called like ``map``, counts the lines of large files.
-    """
-    # A release of CORD-19 is always a part by itself.
-    sized = [(piece, 1 << 62 if piece.is_release else Path(piece.path).stat().st_size) for piece in pieces]
-    size = min(max(sum(n for piece, n in sized if not piece.is_release) // _PARTS, SMALLEST), LARGEST)
-    large = [
-        (piece, n_bytes) for piece, n_bytes in sized if n_bytes > size and is_linewise(piece.path, kind, sample_by)
-    ]
-    blocks = ((piece.path, begin, size) for piece, n_bytes in large for begin in range(0, n_bytes, size))
-    counted = run(_count_lines, blocks)
-    cut = {piece: _cut(piece, n_bytes, size, islice(counted, -(-n_bytes // size))) for piece, n_bytes in large}
-    parts: list[list[Piece]] = []
-    n_part_bytes = 0
-    for piece, n_bytes in (part for unit in sized for part in cut.get(unit[0], [unit])):
-        if not parts or n_part_bytes + n_bytes > size:
-            parts.append([])
-            n_part_bytes = 0
-        parts[-1].append(piece)
-        n_part_bytes += n_bytes
-    return list(map(tuple, parts))
-
-
-def _cut(piece: Piece, n_bytes: int, size: int, counted: Iterable[tuple[int, int]]) -> list[tuple[Piece, int]]:
-    """Cut a file into the lines that begin in each ``size`` bytes, by ``_count_lines``; pieces and their bytes."""
-    begins, n_lines = [(0, 0)], 0
-    for number, (n, n_before_line) in enumerate(counted):
-        begin = number * size + n_before_line
-        if number and n and begin < n_bytes:
-            begins.append((begin, n_lines + 1))
-        n_lines += n
-    spans = [LineRange(*begin, last_line=end[1]) for begin, end in pairwise(begins)] + [LineRange(*begins[-1])]
-    ends = [*(begin for begin, _ in begins[1:]), n_bytes]
-    return [(replace(piece, span=span), end - span.n_bytes) for span, end in zip(spans, ends, strict=True)]
-
-
-def _count_lines(block: tuple[str, int, int]) -> tuple[int, int]:
-    """Count the line ends in a block of a file (path, first byte, size), and the bytes up to the first of them."""
-    path, begin, size = block
-    with input_errors(path), open(path, "rb") as file:
-        file.seek(begin)
-        data = file.read(size)
-    return data.count(b"\n"), data.find(b"\n") + 1
-
-
 # An archive of PMC also contains lists of files; its .txt files are articles with section marks.
 _PMC_MEMBERS = {"xml": "xml", "text": "pmc"}
 _QUOTING = "double quotation marks within a quoted cell, or give JSON lines"
-_BLOCK = 1 << 20
 _PAGE_BREAKS = re.compile("[\v\f\x1c-\x1f\x85]")
 """White space that BERT's normalizer removes, so that it would fuse the words around it."""
 _IDS = ("id", "document_id", "doc_id", "paper_id")
@@ -202,19 +105,19 @@ class CorpusReader:
         """Counts of what has been read and skipped."""
         return dict(sorted(self._decoder.counts.items()))
 
-    def documents(self, pieces: Iterable[Piece] | None = None) -> Iterator[Document]:
-        """Yield the documents with text of all sources, or only of ``pieces``, in order; ``counts`` then covers these.
+    def documents(self) -> Iterator[Document]:
+        """Yield the documents with text of all sources, in order.
 
         Replaces lone surrogates. Raises ``InputError`` if a file is invalid or beyond a limit, or no source has text.
         """
         recipe = self.recipe
-        counts = self._restart()
+        self._decoder.counts = counts = Counter[str]()
+        self._decoder.skipped = []
         if recipe.format == "pydocs":
             documents = pydocs.read_pydocs(recipe.packages, counts=counts, workers=self._workers)
         else:
-            all_pieces = pieces_of(self.paths, recipe.format, counts) if pieces is None else pieces
             readers = {**_READERS, "text": _TEXT_READERS[recipe.sample_by]}
-            documents = _read_pieces(all_pieces, recipe.format, recipe.fields, readers, self._decoder, in_lines=True)
+            documents = _read_files(self.paths, recipe.format, recipe.fields, readers, self._decoder, in_lines=True)
         for document in documents:
             if not document.lines:
                 counts["empty_documents"] += 1
@@ -225,33 +128,14 @@ class CorpusReader:
                 self._decoder.without_surrogates(_PAGE_BREAKS.sub(" ", line), document.name) for line in document.lines
             )
             yield replace(document, lines=tuple(lines))
-        if pieces is None:
-            self.require_text()
-
-    def pieces(self) -> list[Piece]:
-        """The pieces that ``documents`` reads, in order; counts the skipped symlinks. Not for pydocs."""
-        return list(pieces_of(self.paths, self.recipe.format, self._restart()))
-
-    def _restart(self) -> Counter[str]:
-        self._decoder.counts, self._decoder.skipped = Counter[str](), []
-        return self._decoder.counts
-
-    @property
-    def skipped(self) -> list[str]:
-        """The first files of unknown kinds, which were skipped."""
-        return self._decoder.skipped
-
-    def add(self, counts: Mapping[str, int], skipped: Sequence[str]) -> None:
-        """Add the ``counts`` and the ``skipped`` files of another reader."""
-        self._decoder.counts.update(counts)
-        self._decoder.skipped += skipped
+        self._require_text()
 
     def warn_skipped(self, progress: Progress) -> None:
         """Warn about skipped files and symlinks, except in archives of PMC, which also contain lists of files."""
         if self.recipe.format != "pmc":
             warn_skipped(self.recipe.argument, self._decoder, progress)
 
-    def require_text(self) -> None:
+    def _require_text(self) -> None:
         """Raise ``InputError`` if no document has been read."""
         if self._decoder.counts["documents"]:
             return
@@ -337,14 +221,14 @@ def read_whole(
     """
     readers = {**_READERS, "text": _TEXT_READERS[sample_by]}
     if source != STDIN:
-        yield from _read_pieces(pieces_of([source], kind, decoder.counts), kind, fields, readers, decoder)
+        yield from _read_files([source], kind, fields, readers, decoder)
         return
     with open_input(source) as (stream, name):
         yield from readers[kind](stream, name, fields, decoder)
 
 
-def _read_pieces(
-    pieces: Iterable[Piece],
+def _read_files(
+    paths: Iterable[str],
     kind: str,
     fields: tuple[str, ...],
     readers: Mapping[str, _Reader],
@@ -352,25 +236,22 @@ def _read_pieces(
     *,
     in_lines: bool = False,
 ) -> Iterator[Document]:
-    """Yield the documents of ``pieces``, with the reader of the format ``kind``; counts files of unknown formats.
+    """Yield the documents of files, folders, archives and releases of CORD-19, with the reader of the format ``kind``;
+    counts files of unknown formats.
 
     ``in_lines`` cuts verbatim texts into their non-empty lines.
     """
-    for piece in pieces:
-        if piece.is_release:
-            yield from articles.read_release(piece.path, decoder)
+    for path in paths:
+        if articles.is_release(path, kind):
+            yield from articles.read_release(path, decoder)
             continue
-        if piece.span is not None:
-            decoder.spans[piece.path] = piece.span
-        for name, opening in _files_in(piece.path):
+        for name, opening in chain.from_iterable(map(_files_in, _files_below(path, decoder.counts))):
             by_name = format_of(name)
             file_kind = {"auto": by_name, "pmc": _PMC_MEMBERS.get(by_name, "")}.get(kind, kind)
             if file_kind not in readers:
                 decoder.skip_file(name)
                 continue
             with opening as stream:
-                if name in decoder.spans:
-                    stream.seek(decoder.spans[name].n_bytes)
                 read = readers[file_kind]
                 documents = read(stream, name, fields, decoder)
                 yield from map(_in_lines, documents) if in_lines and read in _VERBATIM else documents

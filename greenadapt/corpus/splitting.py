@@ -1,4 +1,4 @@
-"""Split documents into word numbers, in several processes, in the order of the documents.
+"""Split documents into word numbers, in several processes or on a cluster, in the order of the documents.
 
 Documents are held out of training by a hash of their content, so that every run holds out the same documents.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from greenadapt.cluster import Spread
 from greenadapt.corpus.text import Document
 from greenadapt.errors import ResourceError
 from greenadapt.store.arrays import Int32Array, Int64Array
@@ -174,13 +175,20 @@ def gather(values: Int32Array, starts: Int64Array, lengths: Int32Array) -> Int32
     return np.asarray(values[np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)])
 
 
-def split_batches(batches: Iterable[TextBatch], splitter_file: Path, workers: int) -> Generator[SplitBatch, None, None]:
-    """Split ``batches`` in ``workers`` processes (1: in this one) and yield the results in order.
+def split_batches(
+    batches: Iterable[TextBatch], splitter_file: Path, workers: int, cluster: str | None = None
+) -> Generator[SplitBatch, None, None]:
+    """Split ``batches`` and yield the results in order: in ``workers`` processes (1: in this one), or on the nodes of
+    the ``cluster`` at an address.
 
-    At most a few batches are in memory. Raises ``ResourceError`` if a process is killed.
+    At most a few batches are in memory. Raises ``ResourceError`` if a process is killed, and the errors of
+    ``Spread.over``.
     """
+    if cluster is not None:
+        yield from Spread(cluster, gpus=0).over(_load_splitter, batches, splitter_file)
+        return
     if workers == 1:
-        yield from map(BatchSplitter(WordSplitter.load(splitter_file)), batches)
+        yield from map(_load_splitter(splitter_file), batches)
         return
     pool = worker_pool(workers, _start_worker, splitter_file)
     futures: deque[Future[SplitBatch]] = deque()
@@ -200,12 +208,16 @@ def split_batches(batches: Iterable[TextBatch], splitter_file: Path, workers: in
         pool.shutdown(cancel_futures=True)
 
 
+def _load_splitter(splitter_file: Path) -> BatchSplitter:
+    return BatchSplitter(WordSplitter.load(splitter_file))
+
+
 _worker: BatchSplitter  # set once in each worker process
 
 
 def _start_worker(splitter_file: Path) -> None:
     global _worker
-    _worker = BatchSplitter(WordSplitter.load(splitter_file))
+    _worker = _load_splitter(splitter_file)
 
 
 def _split_in_worker(batch: TextBatch) -> SplitBatch:

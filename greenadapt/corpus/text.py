@@ -41,18 +41,6 @@ class Document:
     """Title of the paper or the record, if any."""
 
 
-@dataclass(frozen=True)
-class LineRange:
-    """A range of lines of a file: after the first ``n_bytes`` bytes, which hold ``n_lines`` lines, up to
-    ``last_line``.
-    """
-
-    n_bytes: int = 0
-    n_lines: int = 0
-    last_line: int | None = None
-    """From 1; ``None``: to the end of the file."""
-
-
 @dataclass
 class Decoder:
     """Decodes UTF-8: a broken byte sequence is counted and replaced by U+FFFD, or refused if ``strict``."""
@@ -66,8 +54,6 @@ class Decoder:
     """Longest document, in bytes; less than the default if memory is limited."""
     counts: Counter[str] = field(default_factory=Counter)
     """``replaced``: broken sequences; the readers add ``documents``, ``lines`` and counts of what they skip."""
-    spans: dict[str, LineRange] = field(default_factory=dict)
-    """File name → the lines to read, for files that are not read whole."""
     first_broken: int = 0
     """The first line that was skipped, from 1; an entry in a JSON array."""
     skipped: list[str] = field(default_factory=list)
@@ -141,18 +127,17 @@ class Decoder:
 
         In a file with ``cr_ends_lines`` a carriage return ends a line, too.
         """
-        span = self.spans.get(name, LineRange())
-        number, too_many = span.n_lines, self.max_bytes + 1
+        number, too_many = 0, self.max_bytes + 1
         readline: Callable[[int], bytes] = stream.readline
         ends: tuple[bytes, ...] = (b"\n",)
         first_bytes = min(_BLOCK, too_many)
         line = readline(first_bytes)
-        if number == 0 and not line.endswith(ends) and not cr_ends_lines(line):
+        if not line.endswith(ends) and not cr_ends_lines(line):
             line += readline(too_many - len(line))
-        if number == 0 and cr_ends_lines(line):
+        if cr_ends_lines(line):
             readline, ends = _universal_readline(line, stream), (b"\n", b"\r")
             line = readline(first_bytes)
-        while line and number != span.last_line:
+        while line:
             number += 1
             if number <= _LINES_CHECKED:
                 _refuse_binary(line, name, is_first=number == 1)

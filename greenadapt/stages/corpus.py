@@ -6,10 +6,8 @@ from pathlib import Path
 
 from greenadapt.checkpoints.provenance import model_facts, note_lowercasing
 from greenadapt.checkpoints.source import PretrainedModel, find_model
-from greenadapt.cluster import connected
 from greenadapt.config import CorpusConfig, TextOptions
 from greenadapt.corpus.download import fetch_corpus, is_fetched, local_path, require_folders
-from greenadapt.corpus.on_cluster import FINISHED_PARTS, PARTS, prepare_on_cluster
 from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.prepared import prepare_corpus
 from greenadapt.corpus.pydocs import pydocs_versions
@@ -185,39 +183,25 @@ def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: 
         "text": {"sha256": hash_json(list(sources.values())), "sources": sources},
         "tokenizer": {"sha256": tokenizer_hash(model.folder), "source": model.source},
     }
-    address = session.cluster if recipe.format != "pydocs" else None  # the nodes have packages of their own
 
     def build(work: Path) -> Outcome:
         note_lowercasing(model, session.progress)
-        common: Json = {"max_memory": min(session.max_memory, SHUFFLE_MEMORY), "progress": session.progress}
-        common["size_hint"] = _size_hint(session, recipe)
-        if address is not None:
-            with connected(address) as cluster:
-                counts = prepare_on_cluster(cluster, reading, model.folder, work, config, **common)
-        else:
-            counts = prepare_corpus(
-                reading.documents(),
-                model.folder,
-                work,
-                config,
-                workers=session.workers,
-                **common,
-            )
+        counts = prepare_corpus(
+            reading.documents(),
+            model.folder,
+            work,
+            config,
+            workers=session.workers,
+            max_memory=min(session.max_memory, SHUFFLE_MEMORY),
+            progress=session.progress,
+            size_hint=_size_hint(session, recipe),
+            cluster=session.cluster,
+        )
         _report_counts(session, reading, counts)
         return Outcome(counts, {**named, "said": arguments, "read": reading.counts})
 
     named = _facts(recipe, model)
-    checkpoints, scratch = ((), ()) if address is None else (FINISHED_PARTS, PARTS)
-    job = Job(
-        CORPUS,
-        _settings(recipe, config),
-        inputs,
-        build,
-        defaults=asdict(CorpusConfig()),
-        named=named,
-        checkpoints=checkpoints,
-        scratch=scratch,
-    )
+    job = Job(CORPUS, _settings(recipe, config), inputs, build, defaults=asdict(CorpusConfig()), named=named)
     return session.run(job, recipe.name, model.name)
 
 

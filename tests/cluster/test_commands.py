@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import threading
 import time
@@ -110,28 +109,6 @@ def test_answers_are_those_of_one_machine(
     alone = run_alone(*command).stdout
     assert alone.count("\n") == 301
     assert run_alone(*command, "--cluster", four_nodes.address).stdout == alone
-
-
-@pytest.mark.long
-def test_the_parts_of_a_corpus_stay_until_its_manifest_is_written(
-    run_alone: Run, four_nodes: Any, tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*_: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
-    (tmp_path / "text.txt").write_text("\n".join(" ".join(words) for words in sentences(200, 0)))
-    command = ["corpus", "prepare", "text.txt", "-m", tiny_model(), "--json"]
-    alone = json.loads(run_alone(*command).stdout)
-    expected = content(Path(alone["folder"]).resolve())
-    shutil.rmtree(tmp_path / "ws")
-    command += ["--cluster", four_nodes.address]
-    with monkeypatch.context() as patch:
-        patch.setattr("greenadapt.store.jobs._checksums", interrupt)
-        run_alone(*command, code=130)
-    ended = run_alone(*command)
-    assert "of the text were split before" in ended.stderr
-    assert json.loads(ended.stdout)["counts"] == alone["counts"]
-    assert content(Path(alone["folder"]).resolve()) == expected
 
 
 @pytest.mark.long

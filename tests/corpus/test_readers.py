@@ -12,16 +12,13 @@ import random
 import subprocess
 import sys
 import tarfile
-from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from backports import zstd
 
-from greenadapt.corpus import readers
-from greenadapt.corpus.readers import CorpusReader, open_corpus, parts_of, read_whole
-from greenadapt.corpus.recipes import Source, find_recipe
+from greenadapt.corpus.readers import CorpusReader, open_corpus, read_whole
+from greenadapt.corpus.recipes import find_recipe
 from greenadapt.corpus.text import Decoder, Document
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
@@ -170,13 +167,11 @@ def test_a_row_of_another_length_is_refused_or_skipped_and_counted(tmp_path: Pat
 
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
 @pytest.mark.parametrize("indent", [None, 1])
-def test_a_json_array(tmp_path: Path, name: str, indent: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_json_array(tmp_path: Path, name: str, indent: int | None) -> None:
     records = [{"text": "one"}, {"text": float("nan")}, {"text": "two", "id": 7}]  # as pandas writes a missing text
     read = reading(write(tmp_path / name, "\n" + json.dumps(records, indent=indent)))
     assert [(d.lines, d.id) for d in read.documents()] == [(("one",), ""), (("two",), "7")]
     assert read.counts["empty_documents"] == 1
-    monkeypatch.setattr(readers, "SMALLEST", 10)
-    assert len(parts_of(read.pieces(), "auto")) == 1  # its lines are no documents
     with pytest.raises(InputError, match=r"entry 1 has no field body, it has: text: choose one with --field"):
         lines(tmp_path / name, fields=["body"])
 
@@ -702,38 +697,6 @@ def test_fingerprint_changes_with_the_content(tmp_path: Path) -> None:
     assert folder_prints[0] != folder_prints[1]
 
 
-def reader(*paths: Path) -> CorpusReader:
-    recipe = find_recipe(str(paths[0]))
-    return open_corpus(replace(recipe, sources=tuple(Source(str(path)) for path in paths)), paths[0].parent / "d")
-
-
-def random_text(source: random.Random) -> bytes:
-    ends = [b"\n", b"\r\n", b"\n\n"]
-    lines = [b"x" * source.randrange(60) + source.choice(ends) for _ in range(source.randrange(1, 120))]
-    return b"\xef\xbb\xbfbegin\n" + b"".join(lines) + b"the end, and no line end" * source.randrange(2)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_parts_have_all_documents_in_order(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = random.Random(seed)
-    size = source.choice([1, 37, 64, 200, 1_000, 10_000])
-    monkeypatch.setattr(readers, "SMALLEST", size)
-    paths = [tmp_path / f"{i}.txt" for i in range(3)]
-    for path in paths:
-        path.write_bytes(random_text(source))
-    whole, apart = reader(*paths), reader(*paths)
-    documents, counts, part_documents = list(whole.documents()), Counter[str](), []
-    parts = parts_of(apart.pieces(), "auto")
-    for part in parts:
-        part_documents += apart.documents(part)
-        counts.update(apart.counts)
-    assert part_documents == documents
-    assert counts == whole.counts
-    n_bytes = sum(path.stat().st_size for path in paths)
-    assert len(parts) <= 1 + 2 * n_bytes // size
-    assert len(parts) > n_bytes // (size + 62) // 2
-
-
 @pytest.mark.parametrize("block", [16, 1 << 16])
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "csv"])
 def test_carriage_returns_end_lines(tmp_path: Path, kind: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -744,9 +707,7 @@ def test_carriage_returns_end_lines(tmp_path: Path, kind: str, block: int, monke
     content = "\ufeff" + "".join(record + end for record, end in zip(records, ends, strict=True))
     path = write(tmp_path / f"a.{kind}", content)
     monkeypatch.setattr("greenadapt.corpus.text._BLOCK", block)
-    monkeypatch.setattr(readers, "SMALLEST", 100)
-    parts = parts_of(reader(path).pieces(), "auto")
-    documents = [document for part in parts for document in reader(path).documents(part)]
+    documents = [*reading(path).documents()]
     assert [document.lines for document in documents] == [(text,) for text in texts]
     with open(path, encoding="utf-8") as file:
         assert documents[-1].name == f"{path}:{len(list(file))}"
@@ -756,23 +717,6 @@ def test_a_carriage_return_in_a_line_or_a_cell_stays_where_lines_end_otherwise(t
     assert lines(write(tmp_path / "a.txt", "a\r\r\nb\rc\n")) == [("a",), ("b\rc",)]
     path = write(tmp_path / "a.csv", 'text\r\n"a\rb\nc"\r\nd\r\n')
     assert [row["text"] for _, row in records(str(path), Silent())] == ["a\rb\nc", "d"]
-
-
-def test_what_cannot_be_cut_is_one_piece_and_small_files_are_a_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(readers, "SMALLEST", 100)
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    (folder / "a.csv").write_text("text\n" + "some words\n" * 50)
-    for name in "bcd":
-        (folder / f"{name}.txt").write_text("some words\n" * 3)
-    (folder / "e.txt").write_text("some words\n" * 20)
-    (folder / ".hidden.txt").write_text("some words\n" * 50)
-    parts = parts_of(reader(folder).pieces(), "auto")
-    names = [[(Path(piece.path).stem, piece.span is not None) for piece in part] for part in parts]
-    small = [("b", False), ("c", False), ("d", False)]
-    assert names == [[("a", False)], small, *[[("e", True)]] * 3]
 
 
 def test_page_breaks_separate_words(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from greenadapt.config import SampleBy
-from greenadapt.corpus.readers import open_corpus, parts_of, read_whole
+from greenadapt.corpus.readers import open_corpus, read_whole
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError
@@ -53,14 +53,6 @@ def test_a_corpus_and_whole_documents_have_the_same_ones(file: Path, by: SampleB
         [text] = document.lines
         assert tuple(line.strip() for line in text.split("\n") if line.strip()) == lines
         assert text in TEXT.removeprefix("\ufeff")
-
-
-def test_a_file_is_not_cut_between_the_lines_of_a_document(tmp_path: Path) -> None:
-    big = tmp_path / "big.txt"
-    big.write_text("a line of a paper\n" * 1_000_000)
-    pieces = open_corpus(find_recipe(str(big)), tmp_path).pieces()
-    assert len(parts_of(pieces, "text")) > 1
-    assert len(parts_of(pieces, "text", sample_by="document")) == 1
 
 
 def test_an_unknown_value_is_named(file: Path, run_alone: Run) -> None:
