@@ -4,7 +4,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -35,10 +35,9 @@ from greenadapt.cli.settings import (
     command_key,
     find_settings,
     keep_settings,
-    read_for_completion,
     with_locations,
 )
-from greenadapt.errors import GreenadaptError, UsageError, one_line
+from greenadapt.errors import UsageError, one_line
 from greenadapt.store.files import STDOUT, naming
 
 _PANELS = {
@@ -78,13 +77,6 @@ class _Main(TyperGroup):
         with in_words(), naming(STDOUT), _harmless():
             return super().make_context(*arguments, **options)
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not ctx.resilient_parsing:
-            return super().parse_args(ctx, args)
-        _, remaining, _ = read_for_completion(self, ctx, args)
-        ctx._protected_args, ctx.args = remaining[:1], remaining[1:]
-        return remaining[1:]
-
     def invoke(self, ctx: Any) -> Any:
         with in_words(ctx), _harmless():
             return super().invoke(ctx)
@@ -98,13 +90,8 @@ class _Command(TyperCommand):
     """A command that also reads options from ``--config`` and the environment, and reports wrong values in one line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if ctx.resilient_parsing:
-            values, *_ = read_for_completion(self, ctx, args)
-            with suppress(GreenadaptError):
-                read_argument(self, values, [])
-                self._take_settings(ctx, values)
-            ctx.params = {name: setting.value for name, setting in all_settings(ctx).items()} | values
-            return []
+        if ctx.resilient_parsing:  # to complete a command
+            return super().parse_args(ctx, args)
         values, _, order = self.make_parser(ctx).parse_args(args=list(args))
         hide_details()
         set_quiet(False)

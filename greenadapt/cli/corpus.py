@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from greenadapt.cli import app, option_checks, settings
+from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import SessionOptions, TextOptions
@@ -16,11 +16,7 @@ _MAX_ENTRIES = 10  # longer lists are abbreviated
 
 Name = Annotated[
     str,
-    typer.Argument(
-        metavar="CORPUS",
-        help="A named corpus, a recipe (.toml), a text file, or - for standard input.",
-        autocompletion=settings.corpora,
-    ),
+    typer.Argument(metavar="CORPUS", help="A named corpus, a recipe (.toml), a text file, or - for standard input."),
 ]
 Splitter = Annotated[
     str | None,

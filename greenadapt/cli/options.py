@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from greenadapt.cli.settings import complete_option, corpora, used_settings
+from greenadapt.cli.settings import used_settings
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
 from greenadapt.fields import Checked, Field, allowed, option_fields, without_ranges
@@ -84,7 +84,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
     parameters_ = [*_argument(parameters.get(_OPTION)), *parameters.values()]
     for parameter in parameters_:
-        _finish_marks(parameter)
+        _hide_value_of_flag(parameter)
     parameters_ = sorted([*parameters_, *_common(parameters_)], key=_is_advanced)  # their panel is the last
     run.__signature__ = signature(command).replace(parameters=parameters_)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters_}
@@ -93,11 +93,10 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _finish_marks(parameter: Parameter) -> None:
-    """Add completion to the options of a parameter; the help of a flag shows no value."""
-    for mark in _marks(parameter):
-        complete_option(mark)
-        if get_args(parameter.annotation)[0] is bool:
+def _hide_value_of_flag(parameter: Parameter) -> None:
+    """Have the help of a flag show no value."""
+    if get_args(parameter.annotation)[:1] == (bool,):
+        for mark in _marks(parameter):
             mark.metavar = ""
 
 
@@ -119,7 +118,7 @@ def _argument(corpus: Parameter | None) -> list[Parameter]:
     """The corpus as an argument, if --corpus is marked ``AsArgument``."""
     if corpus is None or not any(isinstance(mark, AsArgument) for mark in _marks(corpus)):
         return []
-    argument = typer.Argument(metavar="CORPUS", help="The same as --corpus.", autocompletion=corpora)
+    argument = typer.Argument(metavar="CORPUS", help="The same as --corpus.")
     return [Parameter(_ARGUMENT, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, argument])]
 
 

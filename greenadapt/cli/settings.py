@@ -1,23 +1,15 @@
-"""Options set in a file (``--config``) or in environment variables, and shell completion."""
+"""Options set in a file (``--config``) or in environment variables."""
 
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import typer
-
-from greenadapt.config import MINILM, MPNET
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.store.files import expanded, own_folder, read_toml
-
-if TYPE_CHECKING:
-    from greenadapt.store.workspace import Workspace
-
+from greenadapt.store.files import read_toml
 
 CONFIG = "config"
 """The option for the file of settings, which cannot be set in the file."""
@@ -196,66 +188,3 @@ def _from_toml(parameter: Any, value: Any, location: str) -> str | list[str] | b
 
 def _format_value(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
-
-
-_MAX_FOLDERS = 200  # maximum number of completions
-Completer = Callable[[typer.Context, str], list[str]]
-
-
-def _completer(find: Callable[[typer.Context, str], Iterable[str]]) -> Completer:
-    @wraps(find)
-    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        try:
-            return sorted({name for name in find(ctx, incomplete) if name.startswith(incomplete)})
-        except Exception:  # a traceback would garble the command that the user types
-            return []
-
-    return complete
-
-
-@_completer
-def corpora(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Named corpora, and those in the workspace."""
-    recipes = [path.stem for path in own_folder("corpora").glob("*.toml")]
-    workspace = _workspace(ctx)
-    return [*recipes, *(name for name in workspace.corpora() if workspace.models(name))]
-
-
-@_completer
-def models(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Packaged models, and folders of models and results below the typed folder."""
-    typed = incomplete[: incomplete.rfind("/") + 1]
-    parent = expanded(typed)
-    folders = []
-    for depth in ("*", "*/*"):
-        for file in ("config.json", "manifest.json"):
-            folders += [f"{typed}{path.parent.relative_to(parent)}" for path in parent.glob(f"{depth}/{file}")]
-    return [MINILM, MPNET, *(name for name in folders[:_MAX_FOLDERS] if not name.removeprefix(typed).startswith("."))]
-
-
-_COMPLETERS: dict[str, Completer] = {
-    "--corpus": corpora,
-    **dict.fromkeys(("--model", "--base", "--compare", "--reference", "--memory"), models),
-}
-
-
-def complete_option(option: Any) -> None:
-    """Set the completion of a typer option in ``_COMPLETERS``."""
-    # In an annotation, typer keeps the first name as the default.
-    for name in (getattr(option, "default", None), *(getattr(option, "param_decls", None) or ())):
-        if isinstance(name, str) and name in _COMPLETERS:
-            option.autocompletion = _COMPLETERS[name]
-
-
-def read_for_completion(command: Any, ctx: Any, args: list[str]) -> tuple[dict[str, Any], list[str], list[Any]]:
-    """Parse options and arguments without checking their types, which would double the time of a completion."""
-    parser = command.make_parser(ctx)
-    ctx._opt_prefixes.update(parser._opt_prefixes)
-    return parser.parse_args(args=list(args))
-
-
-def _workspace(ctx: typer.Context) -> "Workspace":
-    from greenadapt.store.workspace import Workspace
-
-    folder = ctx.params.get("workspace")
-    return Workspace.find(Path(folder) if folder else None)
