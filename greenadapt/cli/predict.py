@@ -1,9 +1,7 @@
 """``greenadapt predict``."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -47,7 +45,6 @@ Format = Annotated[
     ),
 ]
 Bio = Annotated[bool, option("--bio", "NER: write one word and its tag per line instead of JSON.")]
-Glue = Annotated[bool, option("--glue", "Read a test table of GLUE, and write a submission to its leaderboard.")]
 OutFile = Annotated[
     Path | None,
     option(
@@ -72,7 +69,6 @@ def predict(
     reading: Annotated[ReadingOptions, Pick(without=("max_length",))],
     options: Annotated[SessionOptions, Pick("cluster", "gpus_each")],
     bio: Bio = False,
-    glue: Glue = False,
     out: OutFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -86,10 +82,8 @@ def predict(
     from greenadapt.cli.output.console import make_progress, say_loading
     from greenadapt.store.outputs import check_file, is_written_through, open_output
 
-    lines = {"--bio": bio, "--glue": glue, "--json": as_json}
-    flags = [name for name, is_set in lines.items() if is_set]
-    if len(flags) > 1:
-        raise UsageError(f"{flags[0]} and {flags[1]} write different lines", "leave out one of them")
+    if bio and as_json:
+        raise UsageError("--bio and --json write different lines", "leave out one of them")
     if out is not None:
         check_file(out)
     say_loading(model)
@@ -98,58 +92,31 @@ def predict(
     from greenadapt.inference.predictor import PredictionRequest, Predictor
 
     names = () if task is None else tuple(name.strip() for name in task.split(","))
-    request = PredictionRequest(tuple(model), source, format, reading, ensemble, names, files.columns, glue)
+    request = PredictionRequest(tuple(model), source, format, reading, ensemble, names, files.columns)
     predictor, progress = Predictor(request), make_progress(is_read=False)
+    if bio:
+        _check_bio([kind.name for kind in predictor.tasks.values()])
     spread = Spread.of(options.cluster, options.gpus_each)
     is_seen = out is None or is_written_through(out)
-    style = _Style(bio, glue, {name: kind.name for name, kind in predictor.tasks.items()})
     with open_output(out) as (stream, is_ascii):
-        head = style.head
         escape: Callable[[str], str] = str
         if stream.isatty():  # words could contain control characters
-            escape = harmless if bio or glue else harmless_json
+            escape = harmless if bio else harmless_json
         for block in predictor.predict(progress, spread):
             # Lazily, so that all lines before an entry that cannot be written are written.
-            stream.writelines(map(escape, chain(head, style.lines(block, is_ascii=is_ascii))))
-            head = []
+            for prediction in block:
+                lines = _bio_lines(prediction) if bio else [json.dumps(prediction.row(), ensure_ascii=is_ascii) + "\n"]
+                stream.writelines(map(escape, lines))
             if is_seen:
                 stream.flush()
 
 
-@dataclass(frozen=True)
-class _Style:
-    """The output format of predictions."""
-
-    bio: bool
-    glue: bool
-    kinds: dict[str, str]
-    """Task → ``ner`` and so on."""
-
-    def __post_init__(self) -> None:
-        if self.bio and len(self.kinds) > 1:
-            raise UsageError(
-                f"--bio is for one task, --task has {len(self.kinds)}", "leave out --bio, or name one task"
-            )
-        if self.bio and "ner" not in self.kinds.values():
-            kinds = " and ".join(dict.fromkeys(self.kinds.values()))
-            raise UsageError(f"--bio is for NER, the model is for {kinds}", "leave out --bio")
-
-    @property
-    def head(self) -> list[str]:
-        from greenadapt.inference.entries import GLUE_HEADER
-
-        return [f"{GLUE_HEADER}\n"] if self.glue else []
-
-    def lines(self, block: "Iterable[EntryPrediction]", *, is_ascii: bool) -> Iterator[str]:
-        from greenadapt.inference.entries import glue_line
-
-        for prediction in block:
-            if self.bio:
-                yield from _bio_lines(prediction)
-            elif self.glue:
-                yield glue_line(prediction.entry.id, prediction.result) + "\n"
-            else:
-                yield json.dumps(prediction.row(), ensure_ascii=is_ascii) + "\n"
+def _check_bio(kinds: Sequence[str]) -> None:
+    """Raise ``UsageError`` unless there is one task, and it is NER."""
+    if len(kinds) > 1:
+        raise UsageError(f"--bio is for one task, --task has {len(kinds)}", "leave out --bio, or name one task")
+    if kinds[0] != "ner":
+        raise UsageError(f"--bio is for NER, the model is for {kinds[0]}", "leave out --bio")
 
 
 def _bio_lines(prediction: "EntryPrediction") -> Iterator[str]:

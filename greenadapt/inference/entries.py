@@ -1,4 +1,4 @@
-"""The input of predictions, from a file or a pipe: rows, GLUE's tables, whole documents."""
+"""The input of predictions, from a file or a pipe: rows, whole documents."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from greenadapt.config import SampleBy, TableFormat
+from greenadapt.config import SampleBy
 from greenadapt.corpus.opening import (
     CONLL_SUFFIXES,
     JSON_SUFFIXES,
@@ -27,7 +27,6 @@ from greenadapt.corpus.text import ArrivingLines, Decoder, Document
 from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageError, counted
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json
-from greenadapt.tasks.base import Task
 from greenadapt.tasks.conll import conll_sentences
 from greenadapt.tasks.questions import read_questions, refuse_squad
 from greenadapt.tasks.records import records
@@ -37,8 +36,6 @@ EntryFormat = Literal["text", "jsonl", "conll", "squad"]
 _FIRST_BLOCK, _BLOCK, _BLOCK_CHARACTERS = 32, 1024, 1 << 20
 """Entries that are predicted together, at first and at most, and their characters."""
 _SQUAD_CHARACTERS = 1 << 14
-GLUE_HEADER = "index\tprediction"
-_AS_PUBLISHED = TableFormat(quotes=False)
 
 
 class Reader(Protocol):
@@ -191,29 +188,6 @@ def _table_entries(reader: Reader, source: str, progress: Progress) -> Iterator[
     for where, row in records(source, progress, getattr(reader, "table", None)):
         line = int(where.rpartition(":")[2])
         yield Entry(line, row.get("id") or None, reader.example(row, where), sum(map(len, row.values())), where)
-
-
-def read_glue_entries(task: Task[Any], source: str, progress: Progress) -> Iterator[Entry]:
-    """The unlabelled examples of a published test table, lazily.
-
-    Its first line names the columns, whatever those of the training files are called, and quotation marks are text.
-    The id of an entry is its index, from 0, which the leaderboard wants. Raises ``UsageError`` for a task that is no
-    classification and for standard input, and ``InputError`` with the line where a row has another number of columns
-    or none for the text.
-    """
-    if task.name != "classification":
-        raise UsageError(f"--glue is for classification, the model is for {task.name}", "leave out --glue")
-    if source == STDIN:
-        raise UsageError("a table of GLUE is read from a file", "name it with --input")
-    for index, (where, row) in enumerate(records(source, progress, _AS_PUBLISHED)):
-        example = task.example(row, where)
-        yield Entry(None, index, example, len(example.text) + len(example.second or ""), where)
-
-
-def glue_line(index: int, prediction: Json) -> str:
-    """A line of a submission below ``GLUE_HEADER``, without its end: the class, or the number with three decimals."""
-    value = prediction["label"] if "label" in prediction else f"{prediction['value']:.3f}"
-    return f"{index}\t{value}"
 
 
 DOCUMENT_FORMATS = tuple(name for name in FORMATS if name != "pydocs")

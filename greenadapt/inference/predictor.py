@@ -13,7 +13,7 @@ from greenadapt.cluster import Spread
 from greenadapt.config import EnsembleRule, ReadingOptions, TableFormat
 from greenadapt.corpus.opening import STDIN, is_read_once, require_source
 from greenadapt.errors import InputError, UsageError
-from greenadapt.inference.entries import Entry, EntryFormat, Reader, in_blocks, read_entries, read_glue_entries
+from greenadapt.inference.entries import Entry, EntryFormat, Reader, in_blocks, read_entries
 from greenadapt.inference.models import OpenedModel, check_alike, check_reading, ensemble_logits, require_one_process
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
@@ -45,8 +45,6 @@ class PredictionRequest:
     """Names of tasks of a multitask model; empty for the only task of a model."""
     columns: tuple[str, ...] = ()
     """See ``read_entries``."""
-    glue: bool = False
-    """Whether ``source`` is a test table as GLUE publishes it, whatever ``format`` is."""
 
     def __post_init__(self) -> None:
         if not self.models:
@@ -65,12 +63,6 @@ class PredictionRequest:
                 f"{len(self.models)} models and {len(self.tasks)} tasks: several models answer together for one task",
                 "give one --model, or one --task",
             )
-        if self.glue and len(self.tasks) > 1:
-            raise UsageError(f"--glue writes one task's file, --task has {len(self.tasks)}", "name one task")
-        if self.glue and self.columns:
-            raise UsageError("--glue reads a table, --columns names those of CoNLL", "leave out one of them")
-        if self.glue and self.format is not None:
-            raise UsageError(f"--glue reads a table, --format is {self.format}", "leave out --glue or --format")
 
 
 @dataclass(frozen=True)
@@ -230,9 +222,6 @@ class Predictor:
 
     def _entries(self, progress: Progress) -> Iterator[Entry]:
         source, kind = self._request.source, self._request.format
-        if self._request.glue:
-            [task] = self.tasks.values()
-            return read_glue_entries(task, source, progress)
         entries = read_entries(self._reader, source, kind, progress, self._request.columns)
         return map(self._shared, entries) if len(self.tasks) > 1 else entries
 

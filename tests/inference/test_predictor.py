@@ -547,25 +547,5 @@ def test_options_for_one_task_alone(several: Path, tmp_path: Path) -> None:
     for options, error in (
         (("mood,diseases", "--bio"), "--bio is for one task, --task has 2: leave out --bio, or name one task"),
         (("mood,",), "--task has an empty name"),
-        (("mood,diseases", "--glue"), "--glue writes one task's file, --task has 2"),
     ):
         assert error in run(*options_before, *options, code=2).stderr
-
-
-def test_a_submission_to_glue(several: Path, make: Callable[..., Path], tmp_path: Path) -> None:
-    table = tmp_path / "test.tsv"
-    table.write_text("index\ttext\n" + "".join(f'{i}\t{text} "\n' for i, text in enumerate(SENTENCES)), "utf-8")
-    options = ("-m", several, "--task", "mood")
-    out = run(*options, "-i", table, "--glue").stdout
-    as_text = text_file(tmp_path / "text.txt", [f'{text} "' for text in SENTENCES])
-    expected = [row["label"] for row in results(several, source=as_text, tasks=("mood",))]
-    assert out == "index\tprediction\n" + "".join(f"{i}\t{label}\n" for i, label in enumerate(expected))
-    run(*options, "-i", table, "--glue", "-o", tmp_path / "out.tsv")
-    assert (tmp_path / "out.tsv").read_text("utf-8") == out
-    for arguments, error in (
-        ((*options, "-i", table, "--glue", "--json"), "--glue and --json write different lines"),
-        ((*options, "-i", table, "--glue", "--format", "jsonl"), "--glue reads a table, --format is jsonl"),
-    ):
-        refused = run(*arguments, code=2)
-        assert error in refused.stderr
-        assert refused.stdout == ""
