@@ -104,7 +104,7 @@ def prepare(
 
     A corpus from the network needs --download. Without a model it is only downloaded.
     """
-    from greenadapt.cli.output.console import print_json, print_text
+    from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import corpus as stage
 
@@ -116,4 +116,4 @@ def prepare(
     elif as_json:
         print_json({"stage": "corpus", "status": "fetched", "corpus": result})
     else:
-        print_text([f"{result} is here; to split it into words, give a model with --model"])
+        print_lines([f"{result} is here; to split it into words, give a model with --model"])

@@ -36,7 +36,7 @@ def cost(
     if folders:
         option_checks.refuse_beside_folders(ctx)
 
-    from greenadapt.cli.output.console import print_json, print_text
+    from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.cli.output.printing import print_costs, print_paper_costs
     from greenadapt.stages import machine as stage
 
@@ -48,5 +48,5 @@ def cost(
     print_costs(rows)
     if not folders:
         root = session.workspace.root
-        print_text([f"Of the results in {root}; of one that --out wrote elsewhere: greenadapt cost FOLDER", ""])
+        print_lines([f"Of the results in {root}; of one that --out wrote elsewhere: greenadapt cost FOLDER", ""])
     print_paper_costs(stage.paper_costs())

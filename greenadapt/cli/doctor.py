@@ -18,7 +18,7 @@ def doctor(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.
     Checks versions, missing extras, GPU, cores, and where the workspace is and how much disk is free there. The exit
     code is 1 only if something fails that every command needs.
     """
-    from greenadapt.cli.output.console import hanging, print_json, print_lines, terminal_width
+    from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.stages.machine import doctor as checks
     from greenadapt.store.workspace import Workspace
 
@@ -29,6 +29,6 @@ def doctor(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.
             print_json(asdict(result))
             continue
         text = ": ".join(filter(None, (result.check, result.found, result.advice)))
-        print_lines(hanging(f"{result.state:<7}  ", text, terminal_width()))
+        print_lines([f"{result.state:<7}  {text}"])
     if not is_fit:
         raise typer.Exit(1)

@@ -38,11 +38,11 @@ def report(
     if folders:
         option_checks.refuse_beside_folders(ctx)
 
-    from greenadapt.cli.output.console import print_json, print_text
+    from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.stages.report import report as stage
 
     result = stage(o.make_session(options), folders or [], (corpus, model), out)
     if as_json:
         print_json(result)
         return
-    print_text([result["page"]])
+    print_lines([result["page"]])

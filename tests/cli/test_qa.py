@@ -146,7 +146,6 @@ def test_the_view_on_a_terminal(run: Run, model: Path, paper: Path, monkeypatch:
     assert view.startswith("\x1b[1mwhat virus\x1b[0m\n  ")
     assert f"\x1b[1;32m{' '.join(row['answer'].split())}\x1b[0m" in on_terminal(monkeypatch, *command, COLUMNS="900")
     plain = re.sub(r"\x1b\[[\d;]*m", "", view)
-    assert all(len(line) <= 80 for line in plain.splitlines())
     assert all(line.startswith("  ") for line in plain.splitlines()[1:] if line)
     text = " ".join(plain.split())
     assert " ".join(row["sentence"].split()) in text

@@ -2,78 +2,15 @@
 
 import json
 import os
-import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Any, Literal
 
 from greenadapt.errors import harmless_json, one_line
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.store.files import STDOUT, naming
-
-_GAP = "  "
-
-
-def terminal_width() -> int | None:
-    """Width of the terminal in columns; ``None`` if stdout is not a terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, *, numbers: bool) -> list[str]:
-    """A table of at most ``width`` columns: each row is a line, or if too wide a block with a line per cell.
-
-    The first column is aligned to the left, the others to the right if they hold ``numbers``.
-    """
-    from rich.cells import cell_len
-
-    cells = [columns, *rows]
-    widths = [max(cell_len(row[i]) for row in cells) for i in range(len(columns))]
-    total = sum(widths) + len(_GAP) * (len(widths) - 1)
-    if width is not None and total + 1 > width:
-        return [line for row in rows for line in _block(columns, row, width)]
-
-    def line(row: Sequence[str]) -> str:
-        padded = [
-            " " * (most - cell_len(cell)) + cell if numbers and i else cell + " " * (most - cell_len(cell))
-            for i, (cell, most) in enumerate(zip(row, widths, strict=True))
-        ]
-        return f" {_GAP.join(padded)}".rstrip()
-
-    return [line(columns), f" {'─' * total}", *map(line, rows)]
-
-
-def wrapped(text: str, width: int | None) -> list[str]:
-    """``text`` in equally indented lines of at most ``width`` columns, broken only at spaces: paths can be copied."""
-    start = text[: len(text) - len(text.lstrip())]
-    return hanging(start, text.removeprefix(start), width)
-
-
-def hanging(first: str, text: str, width: int | None) -> list[str]:
-    """``first`` and ``text`` in lines of at most ``width`` columns, the later ones indented as wide as ``first``."""
-    from rich.cells import cell_len
-
-    if width is None or cell_len(first + text) <= width:
-        return [first + text]
-    words = text.split() or [""]
-    lines = [first + words[0]]
-    for word in words[1:]:
-        if cell_len(f"{lines[-1]} {word}") <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(" " * len(first) + word)
-    return lines
-
-
-def _block(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]:
-    """A row as its first cell, and a line for each further cell that is not empty."""
-    names = max(map(len, columns[1:]), default=0)
-    lines = wrapped(f" {row[0] or '-'}", width)
-    for name, cell in zip(columns[1:], row[1:], strict=True):
-        lines += hanging(f"   {name.ljust(names)}{_GAP}", cell, width) if cell else []
-    return lines
-
 
 Level = Literal["debug", "info", "warning", "error"]
 _is_quiet = False
@@ -128,41 +65,9 @@ def hide_details() -> None:
         logger.setLevel(logging.NOTSET)
 
 
-_RECENT = 60.0
-"""Seconds over which the speed is measured."""
-_APART = 1.0
-"""Seconds between two marks."""
-
-
-class Speed:
-    """The speed of work over the last minute, or over the last step if that took longer."""
-
-    def __init__(self, start: float) -> None:
-        """Start the work at ``start``, in seconds of any clock."""
-        self._marks = [(start, 0.0)]
-        """(time, finished units) in the last minute, and the last mark before it."""
-
-    def mark(self, seconds: float, units: float) -> None:
-        """Record that ``units`` in all are finished at ``seconds`` of the clock."""
-        if len(self._marks) > 2 and self._marks[-1][0] - self._marks[-2][0] < _APART:
-            self._marks.pop()
-        self._marks.append((seconds, units))
-        while len(self._marks) > 2 and seconds - self._marks[1][0] >= _RECENT:
-            self._marks.pop(0)
-
-    @property
-    def recent(self) -> tuple[float, float]:
-        """The number of recent units, and their seconds."""
-        (start, first), (end, last) = self._marks[0], self._marks[-1]
-        return last - first, end - start
-
-    def seconds_of(self, units: float) -> float | None:
-        """The seconds that ``units`` take at this speed; ``None`` if it is unknown."""
-        recent, seconds = self.recent
-        return units * seconds / recent if recent > 0 and seconds > 0 else None
-
-
 _LOG_EVERY = 60.0  # seconds between two lines of a bar if stderr is not a terminal
+_RECENT = 300.0  # seconds over which a bar on a terminal measures the speed
+_ANY_WIDTH = 10_000  # columns of what is printed into a file or a pipe
 
 
 def make_progress(*, is_read: bool = True) -> Progress:
@@ -208,21 +113,26 @@ def print_lines(lines: Iterable[str], *, styled: bool = False) -> None:
         sys.stdout.flush()  # a full disk shows here, not when Python exits
 
 
-def print_text(lines: Iterable[str]) -> None:
-    """Print lines for people, wrapped at spaces to the terminal's width; names in them control no terminal."""
-    width = terminal_width()
-    print_lines(part for line in lines for part in wrapped(one_line(line), width))
-
-
 def print_table(title: str, columns: list[str], rows: Iterable[Iterable[object]], *, numbers: bool = True) -> None:
     """Print a table; columns after the first are right-aligned if they hold ``numbers``.
 
     On a terminal it fits the width; elsewhere each row is one line, for grep and mail.
     """
-    cells = [[one_line(" ".join(str(cell).split())) for cell in row] for row in rows]
-    if title:
-        print_text([title])
-    print_lines([*table(columns, cells, terminal_width(), numbers=numbers), ""])
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if numbers and number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(one_line(" ".join(str(cell).split())) for cell in row))
+    width = None if sys.stdout.isatty() else _ANY_WIDTH
+    console = Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+    # Captured, since what is written to a terminal while a bar is shown there has to go above it.
+    with console.capture() as drawn:
+        console.print(table)
+    print_lines([*([title] if title else []), *(line.rstrip() for line in drawn.get().splitlines()), ""])
 
 
 class _Quiet(Silent):
@@ -247,30 +157,30 @@ class _LogBar:
     def __init__(self, label: str, total: float | None, unit: str) -> None:
         self.label, self.total, self.unit = label, total, unit
         self.units = 0.0
-        self.start = self.reported = time.monotonic()
-        self.speed = Speed(self.start)
+        self.start = time.monotonic()
+        self.last = (self.start, 0.0)
+        """When the last line was written, and the units then."""
         self.facts: dict[str, str] = {}
 
     def advance(self, amount: float, **facts: str) -> None:
         self.units += amount
         self.facts = facts
-        seconds = time.monotonic()
-        self.speed.mark(seconds, self.units)
-        if seconds - self.reported > _LOG_EVERY and self.units != self.total:
+        if time.monotonic() - self.last[0] > _LOG_EVERY and self.units != self.total:
             self.line()
 
     def line(self, ended: bool = False) -> None:
-        self.reported = time.monotonic()
-        seconds = max(self.reported - self.start, 1e-9)
+        now = time.monotonic()
+        begin, before = (self.start, 0.0) if ended else self.last
+        units, seconds = self.units - before, max(now - begin, 1e-9)
+        self.last = now, self.units
         # The total may be an estimate: once it is exceeded, the total is unknown.
         total = None if self.total and self.units > self.total else self.total
         share = f" of {compact(total)}" if total else ""
         facts = "".join(f", {name} {value}" for name, value in self.facts.items())
-        remaining = self.speed.seconds_of(total - self.units) if total and not ended else None
-        facts += f", about {remaining:.0f} s left" if remaining is not None and remaining >= 1 else ""
-        speed = rate(*((self.units, seconds) if ended else self.speed.recent), self.unit)
-        text = f"{self.label}: {compact(self.units)}{share} {self.unit} in {seconds:.0f} s ({speed}{facts})"
-        write_message("info", text)
+        if total and units and not ended:
+            facts += f", about {(total - self.units) / units * seconds:.0f} s left"
+        done = f"{compact(self.units)}{share} {self.unit} in {now - self.start:.0f} s"
+        write_message("info", f"{self.label}: {done} ({rate(units / seconds, self.unit)}{facts})")
 
 
 class _Terminal(_Quiet):
@@ -284,17 +194,39 @@ class _Terminal(_Quiet):
 
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
-        from greenadapt.cli.output.bars import drawn_bar
+        """Draw work of ``total`` units while the block runs; it stays, finished, if the block succeeds."""
+        from rich import progress as rich  # takes a while
 
-        with drawn_bar(self.console, one_line(label), total, unit) as bar:
-            yield bar
+        share = rich.TaskProgressColumn() if total else rich.TextColumn(f"{{task.fields[units]}} {unit}", markup=False)
+        columns = [
+            rich.TextColumn("{task.description}", markup=False),
+            *([rich.BarColumn()] if total else []),
+            share,
+            rich.TextColumn("{task.fields[facts]}", markup=False),
+            rich.TimeRemainingColumn(elapsed_when_finished=True) if total else rich.TimeElapsedColumn(),
+        ]
+        # What is written to stdout while the bar is shown goes above it on the same terminal, else where it belongs.
+        with rich.Progress(
+            *columns, console=self.console, redirect_stdout=sys.stdout.isatty(), speed_estimate_period=_RECENT
+        ) as bars:
+            number = bars.add_task(" ".join(one_line(label).split()), total=total, facts="", units="0")
+            task = bars.tasks[0]
+
+            class Drawn:
+                def advance(self, amount: float, **facts: str) -> None:
+                    speed = [rate(task.speed, unit)] if task.speed else []
+                    texts = [*speed, *(f"{name} {value}" for name, value in facts.items())]
+                    bars.update(number, advance=amount, facts="  ".join(texts), units=compact(task.completed + amount))
+
+            yield Drawn()
+            bars.update(number, facts=rate(task.completed / (task.elapsed or 1e-9), unit))
+            if total is not None:  # which may have been an estimate: what has ended is done
+                bars.update(number, total=task.completed)
 
 
-def rate(units: float, seconds: float, unit: str) -> str:
-    """The speed of work, such as ``12.3k words/s``, or ``181 s/step`` if a unit takes longer than a second."""
-    if 0 < units < seconds:
-        return f"{compact(seconds / units)} s/{unit.removesuffix('s')}"
-    return f"{compact(units / max(seconds, 1e-9))} {unit}/s"
+def rate(speed: float, unit: str) -> str:
+    """Units per second, such as ``12.3k words/s``, or ``181 s/step`` if a unit takes longer than a second."""
+    return f"{compact(1 / speed)} s/{unit.removesuffix('s')}" if 0 < speed < 1 else f"{compact(speed)} {unit}/s"
 
 
 def compact(number: float | None) -> str:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from greenadapt.cli.output.console import is_quiet, print_json, print_lines, print_table, print_text
+from greenadapt.cli.output.console import is_quiet, print_json, print_lines, print_table
 from greenadapt.cost import total
 from greenadapt.errors import as_percent, byte_size, counted, duration
 from greenadapt.report.tables import (
@@ -59,7 +59,7 @@ def print_results(results: Sequence[Result], as_json: bool) -> None:
         return
     if not is_quiet():
         recipe = (results[-1].manifest.facts.get("rows") or {}).get("recipe", MAP)
-        print_text(line for result in results for line in _lines(result, judges_map=recipe == MAP))
+        print_lines(line for result in results for line in _lines(result, judges_map=recipe == MAP))
 
 
 def _lines(result: Result, *, judges_map: bool) -> list[str]:
@@ -141,17 +141,17 @@ def print_status(rows: Sequence[Json], root: Path | None) -> None:
     """Print the rows of ``status``; ``root`` is HOME, if they are of it."""
     results = [row for row in rows if row["kind"] == "result"]
     if root is not None:
-        print_text([f"Workspace {root}" if rows else f"Workspace {root}: nothing in it yet", ""])
+        print_lines([f"Workspace {root}" if rows else f"Workspace {root}: nothing in it yet", ""])
     for group in dict.fromkeys(_group(row, root) for row in results):
         _print_group(group, [row for row in results if _group(row, root) == group], root)
     for row in rows:
         if row["kind"] == "unfinished":
-            print_text(_unfinished(row))
+            print_lines(_unfinished(row))
     if unneeded := [row for row in rows if row["kind"] == "unneeded"]:
         kinds = ", ".join(
             f"{counted(row['files'], *_KINDS[row['what']])} ({byte_size(row['bytes'])})" for row in unneeded
         )
-        print_text([f"greenadapt clean would remove: {kinds}"])
+        print_lines([f"greenadapt clean would remove: {kinds}"])
 
 
 _KINDS = {
@@ -183,7 +183,7 @@ def _print_group(title: str, rows: Sequence[Json], root: Path | None) -> None:
     ]
     print_table(title, _COLUMNS, cells)
     if reasons := [f"  {name(row)}: {row['why']}" for row in rows if row["why"]]:
-        print_text([*reasons, ""])
+        print_lines([*reasons, ""])
 
 
 def _unfinished(row: Json) -> list[str]:
@@ -208,12 +208,12 @@ def print_cleaning(rows: Sequence[Json], *, as_json: bool, to_stderr: bool = Fal
         print_json(*rows)
         return
     with redirect_stdout(sys.stderr) if to_stderr else nullcontext():
-        print_text(
+        print_lines(
             line
             for row in rows
             for line in (f"{_KINDS[row['what']][0]}: {byte_size(row['bytes'])}", f"  {row['path']}")
         )
-        print_text(_sum("To remove", rows) if rows else ["nothing to remove"])
+        print_lines(_sum("To remove", rows) if rows else ["nothing to remove"])
 
 
 def print_removed(rows: Sequence[Json], as_json: bool) -> None:
@@ -221,8 +221,8 @@ def print_removed(rows: Sequence[Json], as_json: bool) -> None:
     if as_json:
         print_json(*rows)
         return
-    print_text(_sum("Removed", [row for row in rows if row["action"] == "removed"]))
-    print_text(line for row in rows if row["why"] for line in (f"Kept: {row['why']}", f"  {row['path']}"))
+    print_lines(_sum("Removed", [row for row in rows if row["action"] == "removed"]))
+    print_lines(line for row in rows if row["why"] for line in (f"Kept: {row['why']}", f"  {row['path']}"))
 
 
 def _sum(verb: str, rows: Sequence[Json]) -> list[str]:
@@ -236,14 +236,14 @@ _MOST_COLUMNS = 10
 def print_costs(rows: Sequence[Json]) -> None:
     """Print the cost of stages, in one table per corpus and model, with its sum."""
     if not rows:
-        print_text(["no results in this workspace yet", ""])
+        print_lines(["no results in this workspace yet", ""])
         return
     groups = dict.fromkeys((row.get("corpus", ""), row.get("model", "")) for row in rows)
     for corpus, model in groups:
         title = f"Cost of {corpus}, {model}" if corpus else "Cost"
         _print_stages(title, [row for row in rows if (row.get("corpus", ""), row.get("model", "")) == (corpus, model)])
     sources = dict.fromkeys(row[name] for row in rows for name in ("energy_source", "co2_source"))
-    print_text([f"Energy and CO2: {'; '.join(sources)}", ""])
+    print_lines([f"Energy and CO2: {'; '.join(sources)}", ""])
 
 
 def _print_stages(title: str, rows: Sequence[Json]) -> None:
@@ -282,7 +282,7 @@ def print_rows(scores: Json) -> None:
         table.append([*row, *(_percent(band["precision_at_10"]) for band in figures["by_count"])])
     print_table(f"Rows predicted for {first['n_heldout']:,} held-out words of {scores['base']}", columns, table)
     by_count = "; in 10: also of the words that occur so often in the corpus" if counts else ""
-    print_text([
+    print_lines([
         f"* the rows of {scores['folder']}; random: random rows of the same length as the model's, the least to "
         f"beat",
         "cosine: of the predicted row and the model's own, mean; first, in 10: the own row is nearest to the predicted "
@@ -291,7 +291,7 @@ def print_rows(scores: Json) -> None:
     ])  # fmt: skip
     _print_states(scores, counts)
     if remarks := new_word_sentences(scores):
-        print_text([*remarks, ""])
+        print_lines([*remarks, ""])
 
 
 def _print_states(scores: Json, counts: Sequence[str]) -> None:
@@ -304,7 +304,7 @@ def _print_states(scores: Json, counts: Sequence[str]) -> None:
     text = f"in {counted(test['texts'], 'text')} of the corpus" if test["texts"] else "without a text around them"
     title = f"The model's last state at {counted(test['words'], 'held-out word')}, {text}"
     print_table(title, ["rows", "state", *(f"state: {count}" for count in counts)], table)
-    print_text([
+    print_lines([
         "state: mean cosine of the state with the word's own row and with the predicted one; in pieces: the word has "
         "no row and is cut into pieces, the state is that at the first",
         "",
@@ -326,7 +326,7 @@ def _cosine(value: float | None) -> str:
 
 def print_folds(result: Json) -> None:
     """Print the results of ``cross_validate``: the answer in a sentence or two, and a table."""
-    print_text([*assessment(result), ""])
+    print_lines([*assessment(result), ""])
     base, *ours = result["rows"]
     rows = [[base["read_by"], figure(base["score"]), "", "", _seconds(base)]]
     for row in ours:
@@ -401,7 +401,7 @@ def print_scores(scores: Json) -> None:
     advice = "give the tasks test or dev files" if "tasks" in scores else "give --test or --dev"
     tables = score_tables(scores)
     if not tables:
-        print_text([f"nothing was scored: {advice}", ""])
+        print_lines([f"nothing was scored: {advice}", ""])
     print_tables(tables)
 
 
@@ -409,7 +409,7 @@ def print_evaluated(scores: Json) -> None:
     """Print the scores on a labelled file (see ``Evaluated``), and the interval of the main score."""
     print_tables(score_tables(scores, scores["file"]))
     if "read_twice" in scores:
-        print_text([f"{figure(scores['read_twice'])} % of the examples were read in both tokenizations", ""])
+        print_lines([f"{figure(scores['read_twice'])} % of the examples were read in both tokenizations", ""])
     intervals, n_seeds = scores["intervals"], len(scores["seeds"])
     # A model without added words has one view, whatever the pool.
     ends = intervals.get(scores["pool"], intervals.get("base") if len(intervals) == 1 else None)
@@ -419,7 +419,9 @@ def print_evaluated(scores: Json) -> None:
     drawn = f"{scores['examples']:,} examples" if scores["resampled"] == "examples" else f"whole {scores['resampled']}"
     drawn += f" and {n_seeds} seeds" if n_seeds > 1 else ""
     of = "mean " if n_seeds > 1 else ""
-    print_text([f"{of}{main} {figure(scores['mean'][main])}, 95 % interval {low} to {high}, by resampling {drawn}", ""])
+    print_lines(
+        [f"{of}{main} {figure(scores['mean'][main])}, 95 % interval {low} to {high}, by resampling {drawn}", ""]
+    )
 
 
 def print_comparison(rows: Sequence[Json]) -> None:
@@ -435,7 +437,7 @@ def print_comparison(rows: Sequence[Json]) -> None:
     ]
     columns = ["model", "score", "std", f"{ours} minus it", "95 % interval"]
     print_table("Comparison on the test set, in percent", columns, table)
-    print_text([*(_in_words(ours, row) for row in rows[1:]), *_gap(rows), ""])
+    print_lines([*(_in_words(ours, row) for row in rows[1:]), *_gap(rows), ""])
 
 
 def print_tables(tables: Iterable[Table]) -> None:
@@ -490,27 +492,19 @@ def print_summary(summary: Json) -> None:
 
 
 def _print_marked(question: AnswerLines) -> None:
-    """A question and its lines, which on a terminal are wrapped with an indent.
-
-    An answer within its sentence stands between ``[[`` and ``]]`` where there are no styles.
+    """A question and its lines; an answer within its sentence stands between ``[[`` and ``]]`` where there are no
+    styles.
     """
     from rich.console import Console
     from rich.text import Text
 
-    is_terminal = sys.stdout.isatty()
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
     begin, end = ("", "") if console.color_system else ("[[", "]]")
-    paragraphs = [("", Text(question.question, style="bold"))]
-    for line in question.lines:
-        is_within = bool(line.before or line.after)
-        answer = f"{begin}{line.answer}{end}" if is_within else line.answer
-        text = Text(line.label + line.before).append(answer, style="bold green").append(line.after)
-        paragraphs.append(("  ", text.append(f"  ({line.note})" if line.note else "", style="dim")))
     # Captured, since what is written to a terminal while a bar is shown there has to go above it.
     with console.capture() as drawn:
-        for indent, text in paragraphs:
-            width = max(console.width - len(indent) - 2, 20)
-            for number, row in enumerate(text.wrap(console, width) if is_terminal else [text]):
-                row.rstrip()
-                console.print(Text(indent + "  " * (number > 0)).append(row), soft_wrap=True)
+        console.print(Text(question.question, style="bold"), soft_wrap=True)
+        for line in question.lines:
+            answer = f"{begin}{line.answer}{end}" if line.before or line.after else line.answer
+            text = Text(f"  {line.label}{line.before}").append(answer, style="bold green").append(line.after)
+            console.print(text.append(f"  ({line.note})" if line.note else "", style="dim"), soft_wrap=True)
     print_lines([drawn.get()], styled=True)

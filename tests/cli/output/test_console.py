@@ -1,22 +1,15 @@
-"""Tables and text on terminals of any width: nothing is cut, and nothing is wider."""
+"""Messages, bars and tables, on terminals of any width and in files."""
 
 import io
 import json
 import re
 import warnings
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.cells import cell_len
-from rich.console import Console
-from rich.progress import Task, TaskID
 
-from greenadapt.cli.output import bars as bar_module
 from greenadapt.cli.output import console
-from greenadapt.cli.output.console import Speed, table, wrapped
 from greenadapt.store.results import Job, Outcome, Place, run
 from tests.conftest import Run, last_line
 
@@ -69,35 +62,6 @@ def test_a_log_says_how_fast_the_last_minute_was(
     assert int(remaining) == 1200 - elapsed
 
 
-def on_a_clock(clock: list[float], width: int = 100) -> Console:
-    return Console(file=io.StringIO(), force_terminal=True, width=width, get_time=lambda: clock[0], color_system=None)
-
-
-def test_a_bar_says_how_fast_the_last_minute_was() -> None:
-    clock = [0.0]
-    terminal = on_a_clock(clock)
-    with bar_module.drawn_bar(terminal, "training", 4000, "words") as bar:
-        for amount, seconds in ((1, 600), (10, 100)):
-            for _ in range(seconds * 10):  # updates ten times a second
-                clock[0] += 0.1
-                bar.advance(amount / 10)
-        clock[0] += 1  # a column is drawn anew after a moment
-        plain = Console(file=io.StringIO(), width=100, color_system=None)
-        plain.print(terminal._live_stack[0].get_renderable())
-        drawn = plain.file.getvalue()  # type: ignore[attr-defined]
-        assert "10 words/s" in drawn
-        assert "11:41, 4:00 left" in drawn  # 2,400 words at 10 a second
-
-
-def test_steps_that_take_longer_than_a_minute_have_a_speed() -> None:
-    speed = Speed(0)
-    assert speed.seconds_of(1) is None
-    for units, seconds in enumerate((100, 200, 500), start=1):
-        speed.mark(seconds, units)
-        assert speed.recent == (1, 300 if seconds == 500 else 100)
-    assert speed.seconds_of(2) == 600
-
-
 def test_a_log_never_counts_beyond_an_estimated_total(capsys: pytest.CaptureFixture[str]) -> None:
     with console.make_progress().bar("splitting", 109_000, "bytes") as bar:
         bar.advance(168_000)
@@ -116,28 +80,21 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return terminal
 
 
-@pytest.mark.parametrize(("width", "facts"), [("120", "words/s  epoch 1/2  lr 0.01"), ("45", "words/s")])
-def test_a_bar_fits_the_terminal_and_ends_finished(monkeypatch: pytest.MonkeyPatch, width: str, facts: str) -> None:
+@pytest.mark.parametrize("width", ["120", "45"])
+def test_a_bar_fits_the_terminal_and_ends_finished(monkeypatch: pytest.MonkeyPatch, width: str) -> None:
     """Also where the total was an estimate, and more or less was done."""
     screen = on_terminal(monkeypatch)
     monkeypatch.setenv("COLUMNS", width)
     for units in (7, 10, 13):
-        with console.make_progress().bar("training", 10, "words") as bar:
+        with console.make_progress().bar("training [a]", 10, "words") as bar:
             bar.advance(units, epoch="1/2", lr="0.01")
         plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
         last = [line for line in re.split(r"[\r\n]", plain) if line.strip()][-1]
-        assert re.fullmatch(rf"training [━ ]*100%  \S+ {facts}(  epoch 1/2)?  0:00", last), last
+        assert last.startswith("train")
+        assert "100%" in last
+        assert width == "45" or ("training [a]" in last and "words/s" in last)
         assert len(last) <= int(width)
         assert "\x1b[31" not in screen.getvalue()  # red
-
-
-def test_a_bar_says_how_long_it_took() -> None:
-    clock = 1000.0
-    task = Task(TaskID(0), "training", 100, 25, _get_time=lambda: clock, fields={"facts": [], "speed": Speed(995.0)})
-    task.start_time = 995.0
-    assert bar_module._time(task) == "0:05"
-    task.finished_time = 3725.0
-    assert bar_module._time(task) == "1:02:05"
 
 
 def test_quiet_leaves_warnings(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,47 +134,33 @@ COLUMNS = ["stage", "time", "memory"]
 ROWS = [["corpus", "1.5 s", "8 MB"], ["w2v", "100.0 s", "1,200 MB"]]
 
 
-@pytest.mark.parametrize("width", [None, 26, 200])
-def test_a_table_that_fits_has_a_line_a_row(width: int | None) -> None:
-    assert table(COLUMNS, ROWS, width, numbers=True) == [
-        " stage      time    memory",
-        " ─────────────────────────",
-        " corpus    1.5 s      8 MB",
-        " w2v     100.0 s  1,200 MB",
+def test_a_table_has_a_line_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_table("Cost", COLUMNS, ROWS)
+    assert capsys.readouterr().out.splitlines() == [
+        "Cost",
+        " stage       time     memory",
+        "─────────────────────────────",
+        " corpus     1.5 s       8 MB",
+        " w2v      100.0 s   1,200 MB",
+        "",
     ]
-    assert table(COLUMNS, ROWS, None, numbers=False)[2] == " corpus  1.5 s    8 MB"
+    console.print_table("", COLUMNS, [*ROWS, ["x" * 200, "[red]", "a\x1b[31mb"]], numbers=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split() == ["corpus", "1.5", "s", "8", "MB"]
+    assert lines[-2].split()[:2] == ["x" * 200, "[red]"]
+    assert "\x1b" not in "".join(lines)
 
 
-def test_a_table_that_does_not_fit_has_a_block_a_row() -> None:
-    assert table(COLUMNS, [*ROWS, ["", "", "3 MB"]], 25, numbers=True) == [
-        " corpus",
-        "   time    1.5 s",
-        "   memory  8 MB",
-        " w2v",
-        "   time    100.0 s",
-        "   memory  1,200 MB",
-        " -",
-        "   memory  3 MB",
-    ]
-
-
-@pytest.mark.slow
-@given(
-    rows=st.lists(st.lists(st.lists(st.text("aü漢", min_size=1, max_size=9)), min_size=3, max_size=3), max_size=4),
-    width=st.sampled_from([45, 80]),
-)
-def test_nothing_is_wider_than_the_terminal_and_nothing_is_lost(rows: list[list[list[str]]], width: int) -> None:
-    cells = [[" ".join(words) for words in row] for row in rows]
-    lines = table(COLUMNS, cells, width, numbers=False)
+@pytest.mark.parametrize("width", [20, 80])
+def test_on_a_terminal_nothing_is_wider_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setattr("sys.stdout", screen := Terminal())
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    console.print_table("", COLUMNS, [*ROWS, ["漢" * 30, "ü", "y"]], numbers=False)
+    lines = screen.getvalue().splitlines()
     assert all(cell_len(line) <= width for line in lines)
-    words_printed = Counter(word for line in lines for word in line.split())
-    assert not Counter(word for row in rows for words in row for word in words) - words_printed
-
-
-def test_text_is_broken_at_spaces_and_paths_are_not_broken() -> None:
-    assert wrapped("  one two /a/very-long/path", 9) == ["  one two", "  /a/very-long/path"]
-    assert wrapped("one two", 9) == ["one two"]
-    assert wrapped("one two three", None) == ["one two three"]
+    assert screen.getvalue().count("漢") == 30
 
 
 def test_details_say_how_long_a_stage_took_and_where_it_is(
