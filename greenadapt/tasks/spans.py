@@ -1,6 +1,5 @@
 """Candidate spans of a context, their ranking, and the scores of answers as in the SQuAD scorers."""
 
-import heapq
 import re
 import string
 from collections import Counter
@@ -11,7 +10,7 @@ from itertools import islice
 import numpy as np
 
 from greenadapt.config import WordUnit
-from greenadapt.store.arrays import Array, IntArray
+from greenadapt.store.arrays import Array, IntArray, offsets_of
 from greenadapt.store.files import Json
 
 _UNITS = {
@@ -19,7 +18,8 @@ _UNITS = {
     "punct": re.compile(r"[!-/:-@\[-`{-~]+|[^\s!-/:-@\[-`{-~]+"),
 }
 _MAX_SPANS = 1000
-"""Maximum number of spans to examine in a context that repeats itself, since spans of equal text count once."""
+"""Number of spans to examine: in a context that repeats itself many have the same text, and these count once."""
+_WORDS_AT_ONCE = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -158,75 +158,45 @@ def furthest_words(sizes: IntArray, max_pieces: int) -> IntArray:
 
 
 def best_spans(units: IntArray, logits: Array, max_chars: int, last_words: IntArray | None = None) -> Iterator[Span]:
-    """Generate all spans of at most ``max_chars`` characters lazily, by descending logit.
+    """The best ``_MAX_SPANS`` spans of at most ``max_chars`` characters, by descending logit.
 
     ``units`` (n, 2) are from ``word_units``; ``logits`` (n, 2) are the start and end logits of each word. Ties are
     ordered by start, then by end. A word with a logit that is not finite does not start or end a span. With
     ``last_words`` (n,), see ``furthest_words``, a span ends at that word at the latest.
     """
     starts, ends = logits.astype(np.float64).T
-    highest = _Highest(np.where(np.isfinite(ends), ends, -np.inf))
     furthest = np.searchsorted(units[:, 1], units[:, 0] + max_chars, "right") - 1
     if last_words is not None:
         furthest = np.minimum(furthest, last_words)
-    first = np.flatnonzero(np.isfinite(starts) & (furthest >= np.arange(len(units))))
-    last = highest.within(first, furthest[first])
-    scores = -(starts[first] + highest.values[last])
-    order = np.argsort(scores, kind="stable")[: np.isfinite(scores).sum()]
-    # Entries: negated logit, first word, last word, and the range of last words of which it is the best.
-    heap: list[tuple[float, int, int, int, int]] = []
-    n_pushed = 0  # first words whose best span has been pushed; a later span cannot be the next one
-    while heap or n_pushed < len(order):
-        while n_pushed < len(order) and (not heap or scores[order[n_pushed]] <= heap[0][0]):
-            i = order[n_pushed]
-            begin = int(first[i])
-            heapq.heappush(heap, (float(scores[i]), begin, int(last[i]), begin, int(furthest[begin])))
-            n_pushed += 1
-        score, begin, end, low, high = heapq.heappop(heap)
-        yield Span(begin, end, -score)
-        for a, b in ((low, end - 1), (end + 1, high)):
-            if a <= b:
-                best = int(highest.within(np.array([a]), np.array([b]))[0])
-                if np.isfinite(highest.values[best]):
-                    heapq.heappush(heap, (-(starts[begin] + highest.values[best]).item(), begin, best, a, b))
+    words = np.flatnonzero(np.isfinite(starts))
+    best = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
+    for begin in range(0, len(words), _WORDS_AT_ONCE):
+        chosen = words[begin : begin + _WORDS_AT_ONCE]
+        n_ends = np.maximum(furthest[chosen] - chosen + 1, 0)
+        first = np.repeat(chosen, n_ends)
+        last = first + np.arange(len(first)) - np.repeat(offsets_of(n_ends)[:-1], n_ends)
+        block = first, last, starts[first] + ends[last]
+        best = _highest(*map(np.concatenate, zip(best, block, strict=True)))
+    return map(Span, *(values.tolist() for values in best))
 
 
-def candidates(context: str, units: IntArray, spans: Iterator[Span], n_best: int) -> list[Candidate]:
+def _highest(first: IntArray, last: IntArray, scores: Array) -> tuple[IntArray, IntArray, Array]:
+    """Of spans (n,), the ``_MAX_SPANS`` with the highest finite scores, in descending order; ties in their order."""
+    least = np.partition(scores, -_MAX_SPANS)[-_MAX_SPANS] if len(scores) > _MAX_SPANS else -np.inf
+    candidates = np.flatnonzero((scores >= least) & np.isfinite(scores))
+    order = candidates[np.argsort(-scores[candidates], kind="stable")[:_MAX_SPANS]]
+    return first[order], last[order], scores[order]
+
+
+def candidates(context: str, units: IntArray, spans: Iterable[Span], n_best: int) -> list[Candidate]:
     """The first ``n_best`` of ``spans`` with different texts, in order."""
     by_text: dict[str, Candidate] = {}
-    for span in islice(spans, _MAX_SPANS):
+    for span in spans:
         start, end = int(units[span.first, 0]), int(units[span.last, 1])
         by_text.setdefault(context[start:end], Candidate(context[start:end], start, end, span.logit))
         if len(by_text) == n_best:
             break
     return list(by_text.values())
-
-
-class _Highest:
-    """A sparse table of ``values`` (n,): the index of the first maximum of the next 1, 2, 4 … values."""
-
-    def __init__(self, values: Array) -> None:
-        self.values = values
-        self._levels: list[IntArray] = [np.arange(len(values))]
-
-    def within(self, low: IntArray, high: IntArray) -> IntArray:
-        """The index of the first maximum from ``low`` (m,) to ``high`` (m,), inclusive."""
-        levels = np.frexp(high - low + 1)[1] - 1  # floor of the binary logarithm
-        self._grow(int(levels.max(initial=0)))
-        result = np.empty_like(low)
-        for level in np.unique(levels).tolist():
-            is_level = levels == level
-            indices = self._levels[level]
-            result[is_level] = self._higher(indices[low[is_level]], indices[high[is_level] - (1 << level) + 1])
-        return result
-
-    def _grow(self, level: int) -> None:
-        while len(self._levels) <= level:
-            indices, step = self._levels[-1], 1 << (len(self._levels) - 1)
-            self._levels.append(self._higher(indices[:-step], indices[step:]))
-
-    def _higher(self, first: IntArray, second: IntArray) -> IntArray:
-        return np.where(self.values[second] > self.values[first], second, first)
 
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)

@@ -161,12 +161,14 @@ def test_spans_have_at_most_so_many_pieces() -> None:
         assert list(best_spans(units, logits, 500, furthest_words(sizes, 6))) == fit
 
 
-def test_spans_of_a_long_context() -> None:
+def test_spans_of_a_long_context(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     units = word_units(" ".join("x" * length for length in rng.integers(1, 12, 600)))
     logits = rng.normal(size=(len(units), 2)).astype(np.float32)
-    spans = best_spans(units, logits, 500)
-    assert [next(spans) for _ in range(100)] == slowly(units, logits, 500)[:100]
+    expected = slowly(units, logits, 500)[:1000]
+    assert list(best_spans(units, logits, 500)) == expected
+    monkeypatch.setattr("greenadapt.tasks.spans._WORDS_AT_ONCE", 70)
+    assert list(best_spans(units, logits, 500)) == expected
 
 
 @pytest.mark.parametrize(("length", "expected"), [(500, (0, 1)), (501, None)])
