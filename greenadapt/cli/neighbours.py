@@ -1,5 +1,6 @@
 """``greenadapt neighbours``."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,6 +9,7 @@ from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import SessionOptions
+from greenadapt.errors import UsageError
 
 Words = Annotated[list[str], typer.Argument(help="Words, as the model's tokenizer splits them.")]
 Top = Annotated[int, option("--top", "Number of neighbours of each word.")]
@@ -30,10 +32,13 @@ def neighbours(
     They are the added words and wordpieces whose rows in the adapted model are nearest, and the neighbours of the
     word vectors.
     """
-    from greenadapt.cli.output.console import print_json
+    from greenadapt.cli.output.console import is_verbose, print_json
     from greenadapt.cli.output.printing import print_neighbours
     from greenadapt.stages import neighbours as stage
+    from greenadapt.vectors.neighbours import BEFORE
 
+    if (corpus, model, alignment) == (None, None, None) and Path(words[0]).is_dir():
+        raise UsageError(f"{words[0]} is a folder, not a word", f"give the model with --model {words[0]}")
     if alignment is not None:
         corpus, model = option_checks.own_values(ctx, "corpus", "model")
     rows = stage.neighbours(o.make_session(options), corpus, model, words, top, alignment)
@@ -43,4 +48,4 @@ def neighbours(
             trust = {"count": row.count, "precision_at_10": row.precision_at_10}
             print_json({"word": row.word, "view": row.view, "neighbours": nearest, **trust})
         return
-    print_neighbours(rows, top)
+    print_neighbours([row for row in rows if is_verbose() or row.view != BEFORE], top)

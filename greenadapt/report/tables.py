@@ -97,8 +97,7 @@ def assessment(result: Json) -> list[str]:
     """
     base, mean, *single = result["rows"]
     better = [row for row in single if row["low"] > 0]
-    in_one_pass = rounded(single[-1]["difference"], 1, percent=True, signed=True)  # by the expanded tokenization
-    gain = f"{_with_ends(result, mean)} over the base model, in one pass {in_one_pass}"
+    gain = f"{_with_ends(result, mean)} over the base model"
     took = duration(base["training"] + mean["training"] + sum(row["predicting"] for row in result["rows"]))
     if not any(row["score"] for row in result["rows"]):
         lines = ["Neither model learned the task, all scores are 0: give more --epochs, or a higher --lr."]

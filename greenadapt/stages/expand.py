@@ -110,7 +110,7 @@ def run_expand(
         if is_judged and (warning := rows_warning(figures.get(recipe.name), recipe.name)):
             session.progress.warn(warning)
         write_json(work / FACTS_FILE, {"greenadapt": __version__, **facts, "config": asdict(config), **counts})
-        return Outcome(counts, facts)
+        return Outcome(counts, {**facts, "added": expansion.shown_words()})
 
     job = Job(
         EXPAND,

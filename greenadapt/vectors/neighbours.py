@@ -15,6 +15,10 @@ from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
 _Map = Callable[[Array], Array]
 
 
+BEFORE = "word vector → wordpieces, before alignment"
+"""The view that shows what the map changes."""
+
+
 @dataclass(frozen=True)
 class Neighbours:
     """The nearest entries of a word in a view: ``(label, cosine)``, nearest first."""
@@ -162,7 +166,7 @@ def neighbour_table(words: Sequence[str], domain: Space, base: Space, align: _Ma
     vectors, aligned, pieces = (domain, None), (domain, align), (base, None)
     views: list[tuple[str, _Mapped, _Mapped]] = [("word vector → word vectors", vectors, vectors)]
     if domain.vectors.shape[1] == base.vectors.shape[1]:
-        views.append(("word vector → wordpieces, before alignment", vectors, pieces))
+        views.append((BEFORE, vectors, pieces))
     if align is not None:
         views += [
             ("aligned → wordpieces", aligned, pieces),

@@ -7,6 +7,7 @@ its form, the pieces that it is spelled with. BERTRAM trains a network that weig
 does, on features in which the word's count weighs them.
 """
 
+import re
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -146,6 +147,17 @@ def _features(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array,
         yield np.hstack([gate * units, (1 - gate) / 2 * units, means, (1 - gate) * means, first / 2, last / 2])
 
 
+_KEY_LENGTH, _LEAST_LENGTH = 16, 8
+_SWITCH = re.compile(r"(?=[^\W\d_]\d|\d[^\W\d_])")
+
+
+def is_key(word: str) -> bool:
+    """Whether ``word`` has the shape of a key, a hash or encoded bytes: at least 16 characters, among which letters and
+    digits change at least three times.
+    """
+    return len(word) >= _KEY_LENGTH and len(_SWITCH.findall(word)) >= 3
+
+
 def select(
     words: Sequence[str],
     counts: Int64Array,
@@ -155,14 +167,17 @@ def select(
 ) -> Int64Array:
     """Select the ``words`` that get a row: indices, most frequent first, ties in order, int64 (n_new,).
 
-    Words in ``base`` have a row already or are special tokens. A word must be in ``allowed``, if set, and
-    occur ``config.min_count`` times according to ``counts`` (n_words,). Selects at most
+    Words in ``base`` have a row already or are special tokens. A word must be in ``allowed``, or without it no key
+    (``is_key``), and occur ``config.min_count`` times according to ``counts`` (n_words,). Selects at most
     ``config.max_words``. New ids follow this order, which is that of word2vec's vector files, as in Poerner et al.
     2020.
     """
     order: Int64Array = np.argsort(-np.asarray(counts, np.int64), kind="stable")
     order = order[counts[order] >= config.min_count]
-    is_allowed = [words[i] not in base and (allowed is None or words[i] in allowed) for i in order.tolist()]
+    is_allowed = [
+        words[i] not in base and (not is_key(words[i]) if allowed is None else words[i] in allowed)
+        for i in order.tolist()
+    ]
     order = order[np.array(is_allowed, bool)]
     return order[: config.max_words]
 
@@ -391,6 +406,18 @@ class Expansion:
             files = [Path(path) for path in self.config.restrict_to]
             allowed = words_in_files(files, WordSplitter(self.vocabulary.tokenizer))
         return select(words, self.vectors.counts, existing, self.config, allowed)
+
+    def shown_words(self) -> dict[str, list[str]]:
+        """The 20 most ``frequent`` new words, and the 10 ``oddest``: those that the model cuts into the most pieces for
+        their length, such as addresses and encoded bytes, if the text has any.
+        """
+        words = [self.vectors.words[row] for row in self.new_word_indices.tolist()]
+        pieces = self.vocabulary.pieces(words)
+        pieces_per_character = [
+            len(ids) / max(len(word), _LEAST_LENGTH) for ids, word in zip(pieces, words, strict=True)
+        ]
+        oddest = np.argsort(-np.array(pieces_per_character), kind="stable")[:10]
+        return {"frequent": words[:20], "oddest": [words[i] for i in oddest.tolist()]}
 
     @cached_property
     def entries(self) -> NewEntries:

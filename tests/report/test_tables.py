@@ -55,8 +55,8 @@ def test_the_advice_of_cross_validation() -> None:
     zero, sure = (0.0, -0.01, 0.01), (0.018, 0.004, 0.032)
     [helps] = assessment(_validated("helps", sure, zero, (0.009, -0.01, 0.03)))
     assert helps.startswith(
-        "Adaptation helps: +1.8 F1 (+0.4 to +3.2) over the base model, in one pass +0.9; 8 min."  # 2 · 200 + 4 · 20 s
-    )
+        "Adaptation helps: +1.8 F1 (+0.4 to +3.2) over the base model; 8 min."
+    )  # 2 · 200 + 4 · 20 s
     [unclear] = assessment(_validated("unclear", zero, zero, zero))
     assert "Keep the base model" in unclear
     [hurts] = assessment(_validated("hurts", (-0.02, -0.03, -0.01), zero, zero))

@@ -74,6 +74,23 @@ def test_selection_is_the_sorted_filter(entries: list[tuple[str, int]], base: se
     assert indices.tolist() == [i for _, i in expected]
 
 
+@pytest.mark.parametrize(
+    ("word", "has_row"),
+    [
+        ("5f4dcc3b5aa765d61d8327deb882cf99", False),  # MD5
+        ("dghpcyb0zxn0ig9m", False),  # base64, lower-cased
+        ("akiaiosfodnn7example", True),
+        ("dihydrotestosterone", True),
+        ("nih3t3", True),
+        ("25hydroxycholecalciferol", True),
+    ],
+)
+def test_words_that_look_like_keys_get_no_row(word: str, has_row: bool) -> None:
+    config = ExpandConfig(min_count=1)
+    assert select([word], np.ones(1, np.int64), set(), config).tolist() == [0] * has_row
+    assert select([word], np.ones(1, np.int64), set(), config, {word}).tolist() == [0]
+
+
 EMBEDDING = np.arange(24, dtype=np.float16).reshape(8, 3)
 MAPPED = np.array([[3.0, 4.0, 0.0], [0.0, 0.0, 0.0], [1.0, 2.0, 2.0]], np.float32)
 PIECE_IDS = [[1, 2], [7], [0, 3, 3]]

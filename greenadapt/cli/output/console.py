@@ -13,7 +13,7 @@ from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.store.files import STDOUT, naming
 
 Level = Literal["debug", "info", "warning", "error"]
-_is_quiet = False
+_is_quiet = _is_verbose = False
 
 
 def set_quiet(is_quiet: bool) -> None:
@@ -25,6 +25,11 @@ def set_quiet(is_quiet: bool) -> None:
 def is_quiet() -> bool:
     """Whether only warnings and errors are printed."""
     return _is_quiet
+
+
+def is_verbose() -> bool:
+    """Whether details are printed."""
+    return _is_verbose
 
 
 def write_message(level: Level, message: str) -> None:
@@ -47,6 +52,9 @@ def show_details() -> None:
     """Write the package's log records (``logging``) as messages, for ``--verbose``."""
     import logging
 
+    global _is_verbose
+    _is_verbose = True
+
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             write_message("debug", record.getMessage())
@@ -59,6 +67,8 @@ def show_details() -> None:
 
 def hide_details() -> None:
     """Undo ``show_details``, if an earlier command in this process was verbose."""
+    global _is_verbose
+    _is_verbose = False
     if logging := sys.modules.get("logging"):
         logger = logging.getLogger("greenadapt")
         logger.handlers, logger.propagate = [], True

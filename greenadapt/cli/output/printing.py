@@ -1,18 +1,17 @@
 """Printing of results, plans, answers and tables."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, redirect_stdout
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from greenadapt.cli.output.console import is_quiet, print_json, print_lines, print_table
+from greenadapt.cli.output.console import is_quiet, is_verbose, print_json, print_lines, print_table
 from greenadapt.cost import total
 from greenadapt.errors import as_percent, byte_size, counted, duration
 from greenadapt.report.tables import (
-    MAP,
     VIEW_NAMES,
     AnswerLines,
     Table,
@@ -58,24 +57,49 @@ def print_results(results: Sequence[Result], as_json: bool) -> None:
         print_json(last)
         return
     if not is_quiet():
-        recipe = (results[-1].manifest.facts.get("rows") or {}).get("recipe", MAP)
-        print_lines(line for result in results for line in _lines(result, judges_map=recipe == MAP))
+        print_lines(line for result in results for line in _lines(result, is_last=result is results[-1]))
 
 
-def _lines(result: Result, *, judges_map: bool) -> list[str]:
-    """``judges_map``: whether the figures of the map count, since no rows by another recipe follow."""
+def _lines(result: Result, *, is_last: bool) -> list[str]:
+    """What a stage made, and where; with --verbose all of its counts and figures, too."""
     manifest = result.manifest
     seconds = manifest.cost.get("seconds", 0.0)
     status = f"done in {seconds:.1f} s" if result.fresh else "up to date"
+    describe_stage = counts_in_words if is_verbose() else _SUMMARIES.get(manifest.stage, _without_rows)
+    lines = [f"{manifest.stage}: {status}; {describe_stage(manifest.counts)}"]
+    lines += _new_words(manifest.facts.get("added"))
     heldout = (manifest.facts.get("heldout") or {}).get("figures")
-    quality = [_quality(heldout)] if heldout and judges_map else []
-    rows = manifest.facts.get("rows")
-    quality += [_recipes(rows)] if rows and rows["heldout"] and not judges_map else []
+    lines += [_quality(heldout)] if heldout and (is_last or is_verbose()) else []
+    lines += _recipes(manifest.facts.get("rows"))
     if pieces := manifest.facts.get("pieces_per_word"):
-        quality.append(f"  pieces per word of the text: {pieces['before']:.2f} before, {pieces['after']:.2f} now")
-    quality += _adapter(manifest.facts.get("adapter"))
+        lines.append(f"  pieces per word of the text: {pieces['before']:.2f} before, {pieces['after']:.2f} now")
+    lines += _adapter(manifest.facts.get("adapter"))
     again = [] if result.fresh else [f"  to make it again, remove {result.folder}"]
-    return [f"{manifest.stage}: {status}; {counts_in_words(manifest.counts)}", *quality, f"  {result.path}", *again]
+    return [*lines, f"  {result.path}", *again]
+
+
+def _corpus_in_words(counts: Json) -> str:
+    text = f"{counted(counts['documents'], 'document')}, {counted(counts['tokens'], 'word')}"
+    return text + (f", {counted(counts['duplicates'], 'duplicate')} left out" if counts["duplicates"] else "")
+
+
+def _without_rows(counts: Json) -> str:
+    return counts_in_words({name: value for name, value in counts.items() if not name.startswith("rows")})
+
+
+_SUMMARIES: dict[str, Callable[[Json], str]] = {
+    "corpus": _corpus_in_words,
+    "w2v": lambda counts: f"{counted(counts['words'], 'word vector')}",
+    "align": lambda counts: f"fitted on {counted(counts['overlap'], 'word')} that the model knows",
+    "expand": lambda counts: f"{counted(counts['words'], 'word')} added",
+}
+"""Stage → its counts that a user decides on, in words."""
+
+
+def _new_words(added: Json | None) -> list[str]:
+    if added is None:
+        return []
+    return [f"  most frequent: {', '.join(added['frequent'])}", f"  oddest: {', '.join(added['oddest'])}"]
 
 
 def counts_in_words(counts: dict[str, Any]) -> str:
@@ -92,16 +116,19 @@ def _quality(figures: dict[str, Any]) -> str:
     )
 
 
-def _recipes(rows: dict[str, Any]) -> str:
-    """The recipe of the new rows, its figures on held-out words, and the cosines of all recipes, in one line."""
-    line = f"  rows {rows['recipe']}"
+def _recipes(rows: Json | None) -> list[str]:
+    """How often the recipe of the new rows predicts rows of known words; with --verbose the cosines of all recipes."""
+    if not rows or not rows["heldout"]:
+        return []
+    lines = []
     if figures := rows["heldout"].get(rows["recipe"]):
-        base = figures["base_rows"]["cosine"]
-        first, ten = base["precision_at_1"], base["precision_at_10"]
-        line += f" on {figures['n_heldout']:,} held-out words: own row first for {as_percent(first)}, "
-        line += f"among ten for {as_percent(ten)}"
-    cosines = ", ".join(f"{name} {scores['cosine']:.3f}" for name, scores in rows["heldout"].items())
-    return f"{line}; mean cosine with the rows of held-out words: {cosines}"
+        share = as_percent(figures["base_rows"]["cosine"]["precision_at_10"])
+        n_words = counted(figures["n_heldout"], "known word")
+        lines.append(f"  test on {n_words}: their own row is among the ten nearest to the predicted one for {share}")
+    if is_verbose():
+        cosines = ", ".join(f"{name} {scores['cosine']:.3f}" for name, scores in rows["heldout"].items())
+        lines.append(f"  mean cosine of predicted and own rows: {cosines}")
+    return lines
 
 
 def _number(value: object) -> str:
