@@ -88,7 +88,7 @@ def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[
 
     checkpoint = Checkpoint.open(arguments.work / str(size))
     items = make_items(arguments, size, checkpoint.n_rows)
-    machine = Machine.start("float32", ())
+    machine = Machine.start("float32")
     if every_row:
         import transformers
 

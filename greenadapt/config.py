@@ -658,9 +658,6 @@ class RunConfig(Checked):
     """
 
     max_tokens: Annotated[Count, _MAX_TOKENS] = 4096
-    report_to: Annotated[
-        tuple[str, ...], advanced("A tracker that accelerate supports, such as tensorboard or wandb; repeatable.")
-    ] = ()
 
 
 @dataclass(frozen=True)

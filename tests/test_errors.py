@@ -132,7 +132,6 @@ ONLY_BY = {
     ("corpus/text.py", "--strict"): CORPORA,  # only if it is set
     ("corpus/text.py", "--max-memory"): CORPORA,  # only where it can be set
     ("inference/entries.py", "--sample-by"): ("qa", "index"),  # documents
-    ("models/machine.py", "--report-to"): ("finetune",),
     ("stages/align.py", "--alignment"): ("expand", "neighbours"),  # the inputs of several stages
     ("stages/compile.py", "--corpus"): ("export",),
     ("stages/compile.py", "--vectors"): ("export",),

@@ -213,7 +213,6 @@ def finetune(
     workspace: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,
     max_tokens: int = 4096,
-    report_to: str | Sequence[str] = (),
     cluster: str | None = None,
     gpus_each: float | None = None,
     progress: bool | Progress = True,

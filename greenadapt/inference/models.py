@@ -109,7 +109,7 @@ class OpenedModel:
             from greenadapt.models.weights import read_memory
 
             memory = MemoryChoice.of_settings(first.settings, first.folder, first.weights, options.memory)
-            machine = Machine.start(options.precision, ())
+            machine = Machine.start(options.precision)
             model = open_in_torch(folders)
         if model.head != first.task.head:
             raise InputError(

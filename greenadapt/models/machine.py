@@ -1,19 +1,18 @@
-"""The machine that training runs on: device, precision, processes and trackers, through accelerate."""
+"""The machine that training runs on: device, precision and processes, through accelerate."""
 
 import atexit
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
 from greenadapt.config import Precision
-from greenadapt.errors import MissingError, ResourceError, UsageError
+from greenadapt.errors import ResourceError, UsageError
 
 Value = TypeVar("Value")
 
@@ -35,33 +34,17 @@ class Machine:
     """Whether those of training are."""
 
     @classmethod
-    def start(
-        cls,
-        precision: Precision,
-        report_to: Sequence[str] = (),
-        folder: Path | None = None,
-        settings: Mapping[str, Any] | None = None,
-    ) -> "Machine":
-        """Use the device that accelerate chooses, and open the trackers of ``report_to``, which write in ``folder`` and
-        get the ``settings``.
-
-        Raises ``UsageError`` for a tracker that accelerate does not know and for a precision that the device does
-        not have, ``MissingError`` for a tracker that is not installed.
-        """
+    def start(cls, precision: Precision) -> "Machine":
+        """Use the device that accelerate chooses; raises ``UsageError`` for a precision that it does not have."""
         with _silence():
             from accelerate import Accelerator, InitProcessGroupKwargs
             from accelerate.state import is_initialized
 
-            _check_trackers(report_to)
             accelerator = Accelerator(
                 # transformers' Trainer may have chosen another in this process; alone, a process does not use it.
                 mixed_precision=None if is_initialized() else "no",
-                log_with=list(report_to) or None,
-                project_dir=folder or Path("runs"),  # the default of tensorboard
                 kwargs_handlers=[InitProcessGroupKwargs(timeout=_PATIENCE)],
             )
-            if report_to:
-                accelerator.init_trackers("greenadapt", config=_plain(settings or {}))
         if accelerator.num_processes > 1:
             atexit.register(_end_group)
         device = accelerator.device.type
@@ -160,15 +143,6 @@ class Machine:
         """Wait until all processes have called this."""
         self.accelerator.wait_for_everyone()
 
-    def log(self, values: Mapping[str, Any], step: int) -> None:
-        """Give numbers to the trackers."""
-        self.accelerator.log(dict(values), step=step)
-
-    def end(self) -> None:
-        """Close the trackers."""
-        for tracker in self.accelerator.trackers:
-            tracker.finish()
-
 
 def _has_bfloat16(device: str) -> bool:
     """Whether the GPU, or an x86 CPU by AVX-512 or AMX, has instructions for products of matrices in bfloat16."""
@@ -193,23 +167,6 @@ def too_large(n_inputs: int, n_pieces: int, max_tokens: int) -> ResourceError:
         f"a batch of {n_inputs} inputs of {n_pieces} pieces does not fit into the GPU's memory",
         f"use a --max-tokens below {below:,}",
     )
-
-
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as numbers, truth values and texts, which every tracker accepts."""
-    return {name: value if isinstance(value, int | float | str) else str(value) for name, value in settings.items()}
-
-
-def _check_trackers(names: Sequence[str]) -> None:
-    from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
-
-    installed = {str(tracker) for tracker in get_available_trackers()}
-    for name in names:
-        if name not in LOGGER_TYPE_TO_CLASS:
-            trackers = ", ".join(sorted(LOGGER_TYPE_TO_CLASS))
-            raise UsageError(f"--report-to {name} is not a tracker that accelerate knows", f"it knows {trackers}")
-        if name not in installed:
-            raise MissingError(f"--report-to needs {name}, which is not installed", f"pip install {name}")
 
 
 @contextmanager

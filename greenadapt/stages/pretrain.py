@@ -28,7 +28,7 @@ from greenadapt.corpus.text import Document
 from greenadapt.errors import InputError, UsageError, counted, require_torch
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.progress import Progress
-from greenadapt.stages.finetune.train import Build, run_together, start_machine
+from greenadapt.stages.finetune.train import Build, run_together
 from greenadapt.stages.session import PRETRAIN, Session, card_origin, data_name
 from greenadapt.store.files import Json, hash_json, read_own_object, write_json
 from greenadapt.store.results import Job, Outcome, Result
@@ -164,9 +164,9 @@ class _Pretraining:
     start: _Start
 
     def machine(self) -> "Machine":
-        request = self.request
-        settings = {**asdict(request.config), **asdict(request.training)}
-        return start_machine(self.session, request.training, request.run, settings)
+        from greenadapt.models.machine import Machine
+
+        return Machine.start(self.request.training.precision)
 
     def job(self, build: Build) -> Job:
         request, start = self.request, self.start
@@ -231,7 +231,6 @@ class _Pretraining:
             copy_tokenizers(start.model.folder, work)
             copy_side_files(start.model.folder, work)
             write_json(work / FACTS_FILE, _facts(request, start))
-        machine.end()
         losses = read_losses(work)["losses"] if machine.is_first else {}
         return Outcome(run.counts(), {"model": model_facts(start.model), "losses": losses})
 

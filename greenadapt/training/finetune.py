@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -177,16 +177,6 @@ class SharedTasks(RunParts):
         }
         return {"average": {kind: row["average"] for kind, row in kinds.items()}, "tasks": tasks}
 
-    def tracker_scores(self, tasks: Sets) -> dict[str, float]:
-        """The scores for trackers: the average, and each score as ``<task>_<set>_<score>``."""
-        named = {
-            f"{task}_{name}_{score}": value
-            for task, sets in tasks.items()
-            for name, scores in sets.items()
-            for score, value in _float_scores(scores).items()
-        }
-        return _float_scores({"average": self.score(tasks)}) | named
-
     def counts(self, n_inputs: Mapping[str, int]) -> Json:
         """The number of examples by task and set, of ``inputs`` of the training examples, and of ``rows``."""
         return {"tasks": {data.name: self._counts(data, n_inputs) for data in self._setup.tasks}, **self._n_rows}
@@ -228,9 +218,6 @@ class SingleTask(RunParts):
     def scores_file(self, kinds: Mapping[str, Json]) -> Json:
         return dict(kinds)
 
-    def tracker_scores(self, tasks: Sets) -> dict[str, float]:
-        return _float_scores(tasks[""]["dev"])
-
     def counts(self, n_inputs: Mapping[str, int]) -> Json:
         counts = self._counts(self._setup.tasks[0], n_inputs)
         if self._setup.self_labelled:
@@ -251,9 +238,8 @@ class FinetuneRun:
     score, or by the average over the development sets of all tasks (arXiv 1902.02671, table 3).
     """
 
-    def __init__(self, setup: FinetuneSetup, seed: int, folder: Path, steps_before: int = 0) -> None:
+    def __init__(self, setup: FinetuneSetup, seed: int, folder: Path) -> None:
         self.setup = setup
-        self._steps_before = steps_before  # of other seeds: trackers need ascending steps
         self.seed = seed
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -344,8 +330,8 @@ class FinetuneRun:
         host = self._parts.host
         general.attach(host, setup.first_encoder, setup.machine, self.seed)
         source = setup.checkpoint.folder
-        if begin_memory(host, source) and not self._steps_before:  # every seed does, the first reports it
-            setup.progress.note(f"the memory starts with the weights that {source} has learnt")
+        if begin_memory(host, source):
+            setup.progress.note(f"seed {self.seed}: the memory starts with the weights that {source} has learnt")
         if n_cut := reader.n_cut(items):
             setup.progress.warn(
                 f"{n_cut:,} of {len(items):,} training examples are longer in base pieces than the {reader.max_length} "
@@ -427,21 +413,14 @@ class FinetuneRun:
 
     def _after_step(self, step: Step, ended: bool) -> None:
         """Record a step, and measure if an epoch ended."""
-        numbers = asdict(step)
-        task = numbers.pop("task")
+        task = step.task
         self.record.loss += step.loss
         before = self.record.smoothed.get(task or "", step.loss)
         self.record.smoothed[task or ""] = before + (step.loss - before) / _REMEMBERED
         if task is not None:
             self.record.losses.setdefault(task, []).append(step.loss)
-            numbers[f"loss_{task}"] = step.loss
-        self._log(numbers, step)
         if ended:
             self._end_epoch(step)
-
-    def _log(self, numbers: Json, step: Step) -> None:
-        named = {f"seed_{self.seed}/{name}": value for name, value in numbers.items()}
-        self.setup.machine.log(named, self._steps_before + step.number)
 
     def _end_epoch(self, step: Step) -> None:
         record, train = self.record, self.setup.train
@@ -450,7 +429,6 @@ class FinetuneRun:
         if dev:
             row["dev"] = self._parts.history_row("dev", dev)
             score = self._parts.score(dev)
-            self._log({f"dev_{name}": value for name, value in self._parts.tracker_scores(dev).items()}, step)
             if score is not None and (record.best is None or score > record.best):
                 if train.keep == "best":
                     self._write_best(step.epoch)
@@ -490,8 +468,3 @@ class FinetuneRun:
                 raise InputError(f"{path} has other weights than the model", f"remove {self.folder} and retry")
             self.model.load_state_dict(weights, strict=False)
             return float(file.metadata()["shrink"])
-
-
-def _float_scores(scores: Json) -> dict[str, float]:
-    """The scores that are numbers."""
-    return {name: value for name, value in scores.items() if isinstance(value, float)}

@@ -1,7 +1,7 @@
 """A run of masked language modeling: train on text, evaluate, resume after a kill, and write a model."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -131,15 +131,12 @@ class PretrainRun:
 
     def _after_step(self, step: Step, ended: bool) -> None:
         """Record a step, and evaluate at the end of an epoch."""
-        record, machine = self.record, self.setup.machine
+        record = self.record
         record.loss += step.loss
-        machine.log(asdict(step), step.number)
         if not ended:
             return
         row = record.end_epoch(step)
         row |= self._losses({name: sample for name, sample in self._measured.items() if name == HELDOUT})
-        for view, loss in row.get(HELDOUT, {}).items():
-            machine.log({f"{HELDOUT}_{view}": loss}, step.number)
         record.epochs.append(row)
 
     def _losses(self, sets: Mapping[str, MaskedSample]) -> Json:

@@ -32,7 +32,7 @@ class _Labels:
     sentences: list[tuple[tuple[str, ...], tuple[str, ...]]]
 
 
-def second_setup(setup: FinetuneSetup, seed: int, folder: Path, steps_before: int = 0) -> FinetuneSetup:
+def second_setup(setup: FinetuneSetup, seed: int, folder: Path) -> FinetuneSetup:
     """Train the first model under ``seed`` in ``folder``, and label sentences with it; the setup of the second model.
 
     Resumes a killed run. Raises ``InputError`` if the first model is sure of no sentence with an entity.
@@ -45,7 +45,7 @@ def second_setup(setup: FinetuneSetup, seed: int, folder: Path, steps_before: in
     texts = [setup.unlabelled[i] for i in np.argsort(bits, kind="stable").tolist()]
     measured = replace(data, test={"test": texts})
     first = replace(setup, tasks=(measured,), unlabelled=(), save_logits=False)
-    run = FinetuneRun(first, seed, folder / _FIRST, steps_before)
+    run = FinetuneRun(first, seed, folder / _FIRST)
     run.train()
 
     def label() -> list[Sentence]:

@@ -81,12 +81,12 @@ def test_values_become_the_configurations() -> None:
     configs: list[Any] = []
     _call(
         command,
-        *("--method", "procrustes", "--seed", "3", "--max-tokens", "1024", "--report-to", "a", "--report-to", "b"),
+        *("--method", "procrustes", "--seed", "3", "--max-tokens", "1024"),
         *("--memory-layers", "6,12", "--unfreeze-memory"),
     )
     assert configs == [
         AlignConfig("procrustes", seed=3),
-        RunConfig(max_tokens=1024, report_to=("a", "b")),
+        RunConfig(max_tokens=1024),
         MemoryConfig(layers=(6, 12), frozen=False, project=True),
         W2VConfig(seed=3),
     ]

@@ -21,7 +21,7 @@ NEITHER = frozenset({
     "address", "allow_host", "cluster", "columns", "command", "field", "format", "host", "label_field",
     "layers", "max_body", "max_memory", "max_time",
     "memory_layers", "memory_source", "query", "question",
-    "report_to", "repo", "task", "text_field", "words",
+    "repo", "task", "text_field", "words",
 })  # fmt: skip
 """Parameters whose values are strings, but no paths."""
 

@@ -2,7 +2,6 @@ import platform
 import re
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
 from greenadapt.config import Precision
-from greenadapt.errors import MissingError, UsageError
 from greenadapt.models.machine import Machine, too_large
 
 
@@ -22,9 +20,7 @@ def test_one_process_on_the_cpu(capfd: pytest.CaptureFixture[str]) -> None:
     assert machine.first(lambda: 3) == 3
     assert machine.largest(2) == 2
     assert machine.total(torch.tensor(2.5)) == 2.5
-    machine.log({"loss": 1.0}, 1)
     machine.wait()
-    machine.end()
     assert capfd.readouterr() == ("", "")
 
 
@@ -79,55 +75,6 @@ def test_the_names_of_features_are_those_of_torch() -> None:
         "x86_64",
         "AMD64",
     )
-
-
-def test_an_unknown_tracker_is_named_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"--report-to wandbb is not a tracker.*tensorboard.*wandb"):
-        Machine.start("auto", ["wandbb"])
-
-
-def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accelerate.tracking.get_available_trackers", list)
-    with pytest.raises(MissingError, match="pip install tensorboard"):
-        Machine.start("auto", ["tensorboard"])
-
-
-def test_a_tracker_gets_the_settings_and_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from accelerate import tracking
-
-    logged: list[Any] = []
-
-    class Tracker(tracking.GeneralTracker):
-        name = "tensorboard"
-        requires_logging_directory = True
-
-        def __init__(self, run_name: str, logging_dir: Path, **options: Any) -> None:
-            super().__init__()
-            logged.append((run_name, Path(logging_dir)))
-
-        @property
-        def tracker(self) -> None:
-            return None
-
-        def store_init_configuration(self, values: dict[str, Any]) -> None:
-            logged.append(values)
-
-        def log(self, values: dict[str, Any], step: int | None = None, **options: Any) -> None:
-            logged.append((values, step))
-
-        def finish(self) -> None:
-            logged.append("end")
-
-    monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, "tensorboard", Tracker)
-    monkeypatch.setattr(tracking, "get_available_trackers", lambda: [tracking.LoggerType.TENSORBOARD])
-    settings = {"fields": ("a", "b"), "patience": None, "epochs": 3, "rate": 0.5, "cut": True, "mix": "both"}
-    machine = Machine.start("auto", ["tensorboard"], tmp_path, settings)
-    machine.log({"loss": 0.5}, 3)
-    machine.end()
-    # Tensorboard takes neither tuples nor None.
-    plain = {"fields": "('a', 'b')", "patience": "None", "epochs": 3, "rate": 0.5, "cut": True, "mix": "both"}
-    assert logged == [("greenadapt", tmp_path), plain, ({"loss": 0.5}, 3), "end"]
-    assert logged[1]["cut"] is True
 
 
 def test_preparing_a_model_leaves_its_forward_alone() -> None:

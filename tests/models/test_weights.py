@@ -498,12 +498,12 @@ def test_fine_tuning_and_pretraining_begin_with_what_pretraining_learnt(tiny_mod
         shutil.rmtree(tmp_path / "next", ignore_errors=True)
         run = session(tmp_path, "next")
         folder = stage(run, replace(request, training=NOTHING, **{**memory, **changes})).folder
-        return load_file(folder / "memory.safetensors"), run.progress.notes.count(told)  # type: ignore[attr-defined]
+        return load_file(folder / "memory.safetensors"), sum(note.endswith(told) for note in run.progress.notes)  # type: ignore[attr-defined]
 
     tune = ner_request(tmp_path, first, seeds=(0, 1))
-    for stage, next_request in ((pretrain, replace(request, model=str(first))), (finetune, tune)):
+    for stage, next_request, n_runs in ((pretrain, replace(request, model=str(first)), 1), (finetune, tune, 2)):
         weights, n_notes = start(stage, next_request)
-        assert n_notes == 1
+        assert n_notes == n_runs
         assert weights.keys() == learnt.keys()
         for name, weight in weights.items():
             np.testing.assert_allclose(weight, learnt[name], rtol=0, atol=1e-20)

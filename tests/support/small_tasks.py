@@ -24,6 +24,8 @@ from greenadapt.stages.expand import write_adapted
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.session import OpenedBase, Session
 from greenadapt.store.workspace import Workspace
+from greenadapt.training.finetune import FinetuneRun
+from greenadapt.training.loop import Step
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.rows import Expansion
 from greenadapt.vectors.word_vectors import WordVectors
@@ -234,3 +236,17 @@ def lines(path: Path) -> list[Json]:
 
 def read_json(path: Path) -> Any:
     return json.loads(path.read_text("utf-8"))
+
+
+def watch_steps(run: FinetuneRun) -> list[Step]:
+    """The steps that a run makes from now on."""
+    steps: list[Step] = []
+    train_steps = run.training.train_steps
+
+    def watched() -> Iterator[Step]:
+        for step in train_steps():
+            steps.append(step)
+            yield step
+
+    setattr(run.training, "train_steps", watched)  # noqa: B010  (mypy refuses to assign to a method)
+    return steps

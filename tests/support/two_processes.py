@@ -41,7 +41,6 @@ assert Path("state").is_dir()
 if machine.is_first:
     save_file({name: weight.detach() for name, weight in model.named_parameters()}, "weights.safetensors")
     Path("losses.json").write_text(json.dumps(losses))
-machine.end()
 machine.wait()
 """
 

@@ -56,8 +56,6 @@ def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequen
         return Failures()
     if launched_processes()[1] > 1:
         raise UsageError("--cluster and a launcher of several processes exclude each other", "leave out one of them")
-    if any(run.request.run.report_to for run in runs):
-        raise UsageError("--report-to follows one run after the other", "leave it out, or leave out --cluster")
     with ExitStack() as stack:
         numbers = {run.out: number for number, run in reversed([*enumerate(runs)])}  # a model may be named twice
         begun: dict[int, Begun] = {}

@@ -22,7 +22,6 @@ from greenadapt.checkpoints.layout import (
 )
 from greenadapt.checkpoints.provenance import adapted_input, model_facts
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.corpus.opening import require_source, source_input
 from greenadapt.errors import InputError
 from greenadapt.models.adapters.shape import AdapterShape, layer_parts
@@ -68,14 +67,6 @@ class DistributedStage(Protocol):
 
     def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
         """Write into a work folder, in all processes; ``open_machine`` is called late, since it imports torch."""
-
-
-def start_machine(session: Session, training: TrainConfig, run: RunConfig, settings: Json) -> "Machine":
-    """Start the machine of a stage; its trackers log the ``settings``, beside the session's folder."""
-    from greenadapt.models.machine import Machine
-
-    out = session.out or Path()
-    return Machine.start(training.precision, run.report_to, out.with_name(f"{out.name}-logs"), settings)
 
 
 def run_together(stage: DistributedStage) -> Result:
@@ -189,7 +180,9 @@ class Finetuning:
 
     def machine(self) -> "Machine":
         """Start the machine that the run trains on."""
-        return start_machine(self.session, self.request.training, self.request.run, self.config())
+        from greenadapt.models.machine import Machine
+
+        return Machine.start(self.request.training.precision)
 
     def job(self, build: Build) -> Job:
         """The job of ``build``."""
@@ -213,9 +206,7 @@ class Finetuning:
 
     def build_seed(self, session: Session, work: Path, seed: int) -> None:
         """Train one seed in ``work``, side by side with other processes; it is finished once the first seed is."""
-        setup = self._setup(session, self.machine)
-        _train_seed(setup, work, seed, self.request.seeds[0])
-        setup.machine.end()
+        _train_seed(self._setup(session, self.machine), work, seed, self.request.seeds[0])
 
     def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
         """Train every unfinished seed, and write what all seeds share into ``work``."""
@@ -228,8 +219,7 @@ class Finetuning:
         for seed in request.seeds:
             folder = work / SEEDS / str(seed)
             if not is_finished(work, seed):
-                steps_before = sum(seed_scores["steps"] for seed_scores in finished) * (2 if setup.unlabelled else 1)
-                _train_seed(setup, work, seed, request.seeds[0], steps_before)
+                _train_seed(setup, work, seed, request.seeds[0])
             if machine.is_first:
                 remove_state(folder)
             finished.append(read_described(folder / SCORES))
@@ -244,7 +234,6 @@ class Finetuning:
                     f"{seeds} learnt too little in {finished[0]['steps']:,} steps: {next(iter(failed.values()))}; "
                     "try another --seed, a lower --learning-rate or more --epochs"
                 )
-        machine.end()
         totals, task_facts = self.totals(tasks, counts)
         facts = {"model": model_facts(self.start.model), **task_facts, "scores": {**scores, "seeds": len(finished)}}
         return Outcome(totals, facts | self._adapter_facts())
@@ -403,7 +392,7 @@ def is_finished(work: Path, seed: int) -> bool:
     return (work / SEEDS / str(seed) / SCORES).is_file()
 
 
-def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int, steps_before: int = 0) -> None:
+def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int) -> None:
     """Train one seed; once the ``first`` seed is finished, write the model as the difference to the first one's.
 
     Frees the memory of the model on return.
@@ -414,9 +403,8 @@ def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int, steps
     if setup.unlabelled:
         from greenadapt.training.self_training import second_setup
 
-        setup = second_setup(setup, seed, folder, steps_before)
-        steps_before += setup.train.max_steps or 0
-    run = FinetuneRun(setup, seed, folder, steps_before)
+        setup = second_setup(setup, seed, folder)
+    run = FinetuneRun(setup, seed, folder)
     run.train()
     if seed == first or is_finished(work, first):
         run.finish(work, is_first_seed=seed == first)
