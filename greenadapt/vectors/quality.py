@@ -15,7 +15,6 @@ from greenadapt.vectors.neighbours import unit_rows
 PieceIds = Sequence[Sequence[int]]
 
 MIN_OVERLAP = 50
-CSLS_NEIGHBOURS = 10
 COUNT_BANDS = (1, 20, 100, 500)  # the lowest count of each band of words
 RARE = COUNT_BANDS[1]
 """Words that occur less often are rare: the rows of few of them are near the right ones."""
@@ -57,9 +56,7 @@ class HeldOut:
     - ``r2``: 1 − Σ‖y − ŷ‖² / Σ‖y − ȳ‖², where ȳ is the mean of the held-out rows.
     - ``cosine``: mean cosine of ŷ and y.
     - ``mapped_norm``, ``target_norm``, ``base_norm``: mean length of ŷ, of y, and of all non-special base rows.
-    - ``base_rows``, ``overlap_rows``: retrieval of the own row among all non-special base rows, or among the rows of
-      overlapping words only; under ``"cosine"``, and under ``"csls"`` (Conneau et al., arXiv 1710.04087, equation 3,
-      10 neighbours; the source side of the neighbourhoods are the held-out words).
+    - ``base_rows``: retrieval of the own row among all non-special base rows, under ``"cosine"``.
     - ``by_count``: the precision of rare and of frequent words; empty if all occur equally often.
     """
 
@@ -72,7 +69,6 @@ class HeldOut:
     target_norm: float
     base_norm: float
     base_rows: dict[str, Retrieval]
-    overlap_rows: dict[str, Retrieval]
     by_count: list[Band]
 
 
@@ -154,8 +150,8 @@ def measure(
     spread = np.square(target - target.mean(axis=0, dtype=np.float64)).sum()
     queries, unit = unit_rows(predicted), unit_rows(table)
     with progress.bar("measuring the map", len(unit), "rows") as bar:
-        among_all, among_overlap = _ranks(queries, unit, own_rows, heldout, bar)
-    counts, is_hit = overlap.counts[heldout], among_all["cosine"] <= 10
+        ranks = _ranks(queries, unit, own_rows[heldout], bar)
+    counts, is_hit = overlap.counts[heldout], ranks <= 10
     return HeldOut(
         n_fitted=len(own_rows) - len(heldout),
         n_heldout=len(heldout),
@@ -165,8 +161,7 @@ def measure(
         mapped_norm=float(np.linalg.norm(predicted, axis=1).mean()),
         target_norm=float(np.linalg.norm(target, axis=1).mean()),
         base_norm=float(np.linalg.norm(table, axis=1).mean()),
-        base_rows={name: _retrieval(ranks, len(table)) for name, ranks in among_all.items()},
-        overlap_rows={name: _retrieval(ranks, len(own_rows)) for name, ranks in among_overlap.items()},
+        base_rows={"cosine": _retrieval(ranks, len(table))},
         by_count=[
             Band(lowest, int(in_band.sum()), float(is_hit[in_band].mean()) if in_band.any() else None)
             for lowest, in_band in (bands(counts) if has_counts(counts) else [])
@@ -185,38 +180,18 @@ def bands(counts: Int64Array) -> list[tuple[int, BoolArray]]:
     return [(lowest, (counts >= lowest) & (counts < end)) for lowest, end in zip(COUNT_BANDS, ends, strict=True)]
 
 
-def _ranks(
-    queries: FloatArray, unit: FloatArray, own_rows: Int64Array, heldout: Int64Array, bar: Bar
-) -> tuple[dict[str, Int64Array], dict[str, Int64Array]]:
-    """Rank of each query's own row among all rows of ``unit``, and among ``own_rows``, by cosine and by CSLS.
-
-    CSLS is 2 cos − r(x) − r(y); r(x) is equal for all candidates of a query and does not affect ranks.
-    """
-    is_overlap = np.isin(np.arange(len(unit)), own_rows)
-    to_beat = {name: np.empty(len(queries), np.float32) for name in ("cosine", "csls")}
-    for begin in range(0, len(heldout), _CANDIDATES):
+def _ranks(queries: FloatArray, unit: FloatArray, own_rows: Int64Array, bar: Bar) -> Int64Array:
+    """Rank by cosine of each query's own row, ``unit[own_rows[i]]``, among all rows of ``unit``: (n_queries,)."""
+    to_beat = np.empty(len(queries), np.float32)
+    for begin in range(0, len(queries), _CANDIDATES):
         block = slice(begin, begin + _CANDIDATES)
-        for name, scores in _scores(unit[own_rows[heldout[block]]], queries).items():
-            to_beat[name][block] = np.diagonal(scores, begin)
-    among_all, among_overlap = ({name: np.ones(len(queries), np.int64) for name in to_beat} for _ in range(2))
+        to_beat[block] = np.diagonal(unit[own_rows[block]] @ queries.T, begin)
+    ranks = np.ones(len(queries), np.int64)
     for begin in range(0, len(unit), _CANDIDATES):
-        block = slice(begin, begin + _CANDIDATES)
-        for name, scores in _scores(unit[block], queries).items():
-            better = scores > to_beat[name] + _ROUNDING
-            among_all[name] += np.count_nonzero(better, axis=0)
-            among_overlap[name] += np.count_nonzero(better[is_overlap[block]], axis=0)
-        bar.advance(len(unit[block]))
-    return among_all, among_overlap
-
-
-def _scores(candidates: FloatArray, queries: FloatArray) -> dict[str, FloatArray]:
-    """Cosine and CSLS without r(x) of all ``candidates`` and ``queries``, (n_candidates, n_queries).
-
-    r(y) is the mean cosine of a candidate with its 10 nearest queries.
-    """
-    cosines, k = candidates @ queries.T, min(CSLS_NEIGHBOURS, len(queries))
-    nearest = np.partition(cosines, -k, axis=1)[:, -k:]
-    return {"cosine": cosines, "csls": 2 * cosines - nearest.mean(axis=1, keepdims=True)}
+        block = unit[begin : begin + _CANDIDATES]
+        ranks += np.count_nonzero(block @ queries.T > to_beat + _ROUNDING, axis=0)
+        bar.advance(len(block))
+    return ranks
 
 
 def _retrieval(ranks: Int64Array, n_candidates: int) -> Retrieval:
