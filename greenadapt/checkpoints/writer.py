@@ -19,7 +19,6 @@ _SIDE_FILES = (
 )  # fmt: skip
 _MODULE_FILES = ("*.json", "*.safetensors", "*.txt")
 _METADATA = {"format": "pt"}  # transformers refuses a file without it
-MAX_SHARD_BYTES = 5_000_000_000  # of a shard, unless a single tensor has more
 Tensor = Array | Streamed
 
 
@@ -46,7 +45,7 @@ def write_expanded(
     folder.mkdir(parents=True, exist_ok=True)
     write_weights(folder, tensors)
     config = {**checkpoint.config, "vocab_size": checkpoint.n_rows + new_rows.shape[0]}
-    _write_json(folder / "config.json", config)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def copy_side_files(source: Path, folder: Path) -> None:
@@ -125,32 +124,5 @@ def _constant(value: Any, shape: tuple[int, ...], like: Array) -> Array:
 
 
 def write_weights(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write ``model.safetensors``, or shards and their index, named as by transformers."""
-    shards = _shards(tensors)
-    if len(shards) == 1:
-        write_arrays(folder / "model.safetensors", tensors, _METADATA)
-        return
-    weight_map = {}
-    for i, shard in enumerate(shards):
-        file = f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors"
-        write_arrays(folder / file, {name: tensors[name] for name in shard}, _METADATA)
-        weight_map.update(dict.fromkeys(shard, file))
-    index = {"metadata": {"total_size": sum(tensor.nbytes for tensor in tensors.values())}, "weight_map": weight_map}
-    _write_json(folder / "model.safetensors.index.json", index)
-
-
-def _shards(tensors: Mapping[str, Tensor]) -> list[list[str]]:
-    """The names of each shard, in order."""
-    shards: list[list[str]] = [[]]
-    free = MAX_SHARD_BYTES
-    for name, tensor in tensors.items():
-        if tensor.nbytes > free and shards[-1]:
-            shards.append([])
-            free = MAX_SHARD_BYTES
-        shards[-1].append(name)
-        free -= tensor.nbytes
-    return shards
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    """Write ``model.safetensors``."""
+    write_arrays(folder / "model.safetensors", tensors, _METADATA)

@@ -230,17 +230,13 @@ def test_offsets_and_words_of_the_plain_tokenizer(tokenizers: tuple[Any, Any]) -
 def test_each_model_class_comes_out_of_the_pipeline_whole(
     tiny_model: Callable[..., Path],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     architecture: str,
     config: dict[str, Any],
     shard: str,
 ) -> None:
     """No missing or unexpected key; logits on text without new words are equal, for both tokenizers."""
-    if shard != "5GB":
-        monkeypatch.setattr("greenadapt.checkpoints.writer.MAX_SHARD_BYTES", 20_000)
     source = tiny_model(architecture, max_shard_size=shard, **config)
     folder = adapt(tmp_path / "root", source)[-1].path
-    assert (len(list(folder.glob("model*.safetensors"))) > 1) == (shard != "5GB")
     model_class, text = getattr(transformers, architecture), "the heart rate of a patient"
     outputs = {}
     for where in (source, folder):
