@@ -9,8 +9,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import IndexConfig, SampleBy
 from greenadapt.corpus.opening import input_name, is_read_once, path_sha256, refuse_twice, require_names
 from greenadapt.errors import MissingError, UsageError, require
-from greenadapt.inference.search.index import write_index
-from greenadapt.inference.search.store import INDEX
+from greenadapt.inference.search.index import INDEX, write_index
 from greenadapt.stages.session import Session
 from greenadapt.store.files import Json
 from greenadapt.store.results import Job, Outcome, Result

@@ -22,7 +22,7 @@ from greenadapt.inference.qa.lookups import (
     merge_lookups,
     warn_long,
 )
-from greenadapt.inference.search.index import index_input
+from greenadapt.inference.search.index import open_index
 from greenadapt.inference.search.words import words_of
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
@@ -267,7 +267,7 @@ class Answerer:
         models = {names[name]: adapted_input(model.source) for name, model in self._models.items()}
         paths = self._request.sources.paths()
         if self._request.sources.index is not None:
-            models["index"] = index_input(self._request.sources.index)
+            models["index"] = open_index(self._request.sources.index).as_input()
         return models | {f"source {number}": source_input(path) for number, path in enumerate(paths, start=1)}
 
     def _row(self, lookup: Lookup) -> Json:

@@ -1,27 +1,46 @@
-"""An index of documents: how it is made, and the search in it."""
+"""An index of documents, found by BM25: how it is made, and the search in it."""
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from greenadapt.config import Count, SampleBy
 from greenadapt.corpus.text import Decoder
+from greenadapt.errors import InputError, ResourceError, first_line, require
 from greenadapt.fields import checked_call
 from greenadapt.inference.entries import NamedText, Names, read_texts
 from greenadapt.inference.search.paragraphs import paragraphs
-from greenadapt.inference.search.store import TOKENIZER, FolderStore, FolderWriter, Passage, StoredParagraph
-from greenadapt.inference.search.words import Words, in_normal_form, model_words, raw_words
+from greenadapt.inference.search.store import Passage
+from greenadapt.inference.search.words import Words, add_words, best, in_normal_form, model_words, prepare, raw_words
 from greenadapt.progress import Progress
-from greenadapt.store.files import Json
-from greenadapt.tokenization.vocabulary import load_tokenizer
+from greenadapt.store.files import Json, expanded, parse_own
+from greenadapt.store.results import Result, open_result, verified
+from greenadapt.tokenization.vocabulary import load_tokenizer, tokenizer_json
+
+if TYPE_CHECKING:
+    import tantivy
 
 
-def index_input(place: str) -> Json:
-    """An index as an input in a manifest."""
-    return FolderStore(place).result.as_input()
+INDEX = "index"
+"""The stage that makes an index."""
+_WORDS, _TOKENIZER = "words", "tokenizer.json"
+"""Folder of tantivy's index, and the tokenizer that splits text into words."""
+_WRITER_MEMORY = 64 << 20
+"""Bytes of postings that tantivy keeps in memory before it writes a segment."""
+_COMMITTED, _MANAGED, _LOCK = "meta.json", ".managed.json", ".tantivy-meta.lock"
+
+
+def open_index(place: str | PathLike[str]) -> Result:
+    """The result of an index, whose files are those of its manifest.
+
+    Raises ``MissingError`` if there is no index, ``InputError`` if a file of it is missing or damaged.
+    """
+    return verified(open_result(expanded(place).absolute(), INDEX))
 
 
 class Index:
@@ -37,17 +56,17 @@ class Index:
 
     @checked_call
     def __init__(self, place: str | PathLike[str]) -> None:
-        self.store = FolderStore(place)
-        """The paragraphs."""
-        self.place = self.store.place
+        require("search", "tantivy", by="a search")
+        self._folder = open_index(place).folder
+        self.place = str(self._folder)
         """The index's folder."""
 
     def __repr__(self) -> str:
         return f"Index({self.place!r})\n  {len(self):,} paragraphs"
 
     def __len__(self) -> int:
-        """How many paragraphs there are now."""
-        return len(self.store)
+        """How many paragraphs it has."""
+        return int(self._searcher.num_docs)
 
     @checked_call
     def search(self, query: str, top: Count = 10) -> list[Passage]:
@@ -59,18 +78,40 @@ class Index:
         A lone surrogate in the query is replaced by U+FFFD. Raises ``UsageError`` for an argument that is not allowed.
         """
         query = Decoder().without_surrogates(query, "query")
-        return self.store.search(self.words(query), top)
+        hits = best(self._index, self._searcher, self._words(query), top)
+        stored = b",".join(self._searcher.doc(address)["passage"][0] for _, address in hits)
+        again = "remove the index, and make it again"
+        passages = parse_own(b"[%s]" % stored, list[Passage], self._folder / _WORDS, again)
+        scored = [passage.scored(score) for passage, (score, _) in zip(passages, hits, strict=True)]
+        return sorted(scored, key=lambda passage: (-passage.score, passage.document, passage.start))
 
     @cached_property
-    def words(self) -> Words:
-        """Splits a paragraph or a query into the words that a search compares."""
-        return words_of(self.store.folder)
+    def _words(self) -> Words:
+        return _words_of(self._folder)
+
+    @cached_property
+    def _index(self) -> "tantivy.Index":
+        import tantivy
+
+        words = self._folder / _WORDS
+        try:
+            index = tantivy.Index.open(str(words))
+        except ValueError as error:  # also where its lock, opened for writing even to read, belongs to another user
+            raise InputError(f"{words} cannot be opened ({first_line(error)})", "copy the folder") from None
+        index.config_reader("manual")
+        prepare(index)
+        return index
+
+    @cached_property
+    def _searcher(self) -> "tantivy.Searcher":
+        self._index.reload()
+        return self._index.searcher()
 
 
-def words_of(folder: Path) -> Words:
+def _words_of(folder: Path) -> Words:
     """Splits text into words as the tokenizer in an index's ``folder`` does, or into runs of letters and digits."""
-    is_plain = not (folder / TOKENIZER).is_file()
-    return in_normal_form(raw_words if is_plain else model_words(load_tokenizer(folder / TOKENIZER)))
+    is_plain = not (folder / _TOKENIZER).is_file()
+    return in_normal_form(raw_words if is_plain else model_words(load_tokenizer(folder / _TOKENIZER)))
 
 
 def write_index(
@@ -84,20 +125,57 @@ def write_index(
     """Write an index into ``work``; returns the counts of ``documents`` and ``paragraphs``.
 
     ``documents`` are the absolute paths, each with the path that begins its documents' names; ``tokenizer`` is the
-    folder of a model, ``sample_by`` the user's option for plain text.
+    folder of a model, ``sample_by`` the user's option for plain text. Raises ``ResourceError`` if the disk is full.
     """
-    writer = FolderWriter(work, tokenizer)
-    words, counts = words_of(work), {"documents": 0, "paragraphs": 0}
+    import tantivy
+
+    (work / _WORDS).mkdir()
+    if tokenizer is not None:
+        (work / _TOKENIZER).write_bytes(tokenizer_json(tokenizer))
+    schema = tantivy.SchemaBuilder()
+    add_words(schema)
+    schema.add_bytes_field("passage", stored=True)
+    with _writing(work):
+        index = tantivy.Index(schema.build(), str(work / _WORDS))
+        prepare(index)
+        writer = index.writer(_WRITER_MEMORY, 1)
+    words, counts = _words_of(work), {"documents": 0, "paragraphs": 0}
     by = sample_by if settings["sample_by"] == "line" else settings["sample_by"]
     with progress.bar("index", None, "paragraphs") as bar:
         for text in _texts(documents, settings, by, progress):
-            stored = _paragraphs(text, words, settings["paragraph_chars"])
-            writer.put(stored)
             counts["documents"] += 1
-            counts["paragraphs"] += len(stored)
-            bar.advance(len(stored))
-    writer.close()
+            for passage, searched in _passages(text, settings["paragraph_chars"]):
+                fields = tantivy.Document()
+                fields.add_text("words", words(searched))
+                fields.add_bytes("passage", passage)
+                with _writing(work):
+                    writer.add_document(fields)
+                counts["paragraphs"] += 1
+                bar.advance(1)
+    with _writing(work):
+        writer.commit()
+        writer.wait_merging_threads()
+    _let_others_search(work)
     return counts
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Raise ``ResourceError`` if the folder cannot be written; tantivy has one error for all reasons."""
+    try:
+        yield
+    except ValueError as error:
+        raise ResourceError(f"{folder} cannot be written, the disk may be full ({error})", "free some space") from None
+
+
+def _let_others_search(work: Path) -> None:
+    """Let everyone search who may read the folder: tantivy writes two files for their owner alone, and opens its lock
+    for writing, even to read.
+    """
+    mode = work.stat().st_mode & 0o666
+    for name, allowed in ((_COMMITTED, mode), (_MANAGED, mode), (_LOCK, mode | (mode & 0o444) >> 1)):
+        with suppress(FileNotFoundError):
+            (work / _WORDS / name).chmod(allowed)
 
 
 def _texts(
@@ -111,16 +189,14 @@ def _texts(
     names.note_lines(progress)
 
 
-def _paragraphs(document: NamedText, words: Words, paragraph_chars: int) -> list[StoredParagraph]:
-    stored = []
+def _passages(document: NamedText, paragraph_chars: int) -> Iterator[tuple[bytes, str]]:
+    """Each paragraph as a ``Passage`` without its score, in JSON, and the text of title and paragraph."""
     names = f'{{"document": {_json(document.name)}, "title": {_json(document.title)}'
     for start, end in paragraphs(document.text, paragraph_chars):
         text = document.text[start:end]
         passage = f'{names}, "start": {start}, "end": {end}, "text": {_json(text)}}}'
-        if document.title and not text.startswith(document.title):
-            text = f"{document.title}\n{text}"
-        stored.append(StoredParagraph(passage.encode(), words(text)))
-    return stored
+        has_title = not document.title or text.startswith(document.title)
+        yield passage.encode(), text if has_title else f"{document.title}\n{text}"
 
 
 _json = json.JSONEncoder(ensure_ascii=False).encode
