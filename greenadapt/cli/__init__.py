@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,12 +29,11 @@ from greenadapt.cli.options import (
 from greenadapt.cli.output.console import hide_details, set_quiet
 from greenadapt.cli.settings import (
     CONFIG,
-    Setting,
-    all_settings,
     command_key,
     find_settings,
     keep_settings,
-    with_locations,
+    used_settings,
+    with_location,
 )
 from greenadapt.errors import UsageError, one_line
 from greenadapt.store.files import STDOUT, naming
@@ -78,7 +76,7 @@ class _Main(TyperGroup):
             return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        with in_words(ctx), _harmless():
+        with in_words(), _harmless():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -99,19 +97,14 @@ class _Command(TyperCommand):
         order = read_argument(self, values, order)
         if "help" not in values:  # help shows the defaults
             self._take_settings(ctx, values)
-        set_elsewhere = {
-            name: setting.value
-            for name, setting in all_settings(ctx).items()
-            if values.get(name) is None and setting.source != PRESET
-        }
-        set_parameters = [parameter for parameter in self.params if parameter.name in set_elsewhere]
-        all_values = {**values, **set_elsewhere}
-        remember(ctx, all_values, [*order, *set_parameters])
+        given = {name: value for name, value in values.items() if value is not None}
+        all_values = {name: setting.value for name, setting in used_settings(ctx).items()} | given
+        remember(ctx, all_values, [*order, *(parameter for parameter in self.params if parameter.name in all_values)])
         try:
             with naming(STDOUT):  # --help prints to it
                 remaining: list[str] = super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            raise with_locations(UsageError(self._in_one_line(error, all_values)), ctx) from None
+            raise with_location(UsageError(self._in_one_line(error, all_values)), ctx) from None
         keep_argument(ctx)
         return remaining
 
@@ -122,19 +115,13 @@ class _Command(TyperCommand):
             start_output(ctx)
             return super().invoke(ctx)
         except UsageError as error:
-            raise with_locations(error, ctx) from None
+            raise with_location(error, ctx) from None
 
     def _take_settings(self, ctx: Any, values: dict[str, Any]) -> None:
         key = command_key(command_words(ctx))
         settings = find_settings(ctx.find_root().command, key, values.get(CONFIG))
-        preset = settings.get(PRESET)
-        if named := values.get(PRESET):
-            preset = Setting(named, f"--{PRESET} {named}", "", False)
-        if preset and preset.value == "paper":
-            paper: dict[str, str] = getattr(self.callback, PAPER_VALUES)
-            of_paper = {name: replace(preset, value=value, source=PRESET) for name, value in paper.items()}
-            settings = of_paper | settings
-        keep_settings(ctx, settings)
+        preset = values.get(PRESET) or (settings[PRESET].value if PRESET in settings else None)
+        keep_settings(ctx, settings, getattr(self.callback, PAPER_VALUES) if preset == "paper" else {})
 
     def _refuse_empty(self, values: dict[str, Any]) -> None:
         """Raise ``UsageError`` for an empty value, such as of an unset variable, which as a path is the current

@@ -32,6 +32,6 @@ def align(
     from greenadapt.stages import align as stage
 
     if vectors is not None and vectors.is_dir():
-        [corpus] = option_checks.own_values(ctx, "corpus")
+        [corpus] = option_checks.values_on_command_line(ctx, "corpus")
     session = o.make_session(options)
     print_results([stage.align(session, corpus, model, config, vectors)], as_json)

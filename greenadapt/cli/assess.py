@@ -36,7 +36,7 @@ _CHOSEN = CHOSEN_FOR_TRAINING - {*_NO_DEV}
 _SPREAD = ("cluster", "gpus_each")
 _OF_LABELS = (
     *(field.parameter for config in (TaskConfig, TrainConfig) for field in option_fields(config).values()),
-    *("max_tokens", *_SPREAD, "folds", "seeds", "seed", "base"),
+    *("preset", "max_tokens", *_SPREAD, "folds", "seeds", "seed", "base"),
 )
 """The parameters of cross-validation only."""
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import NoReturn, TextIO
 
 from greenadapt.errors import GreenadaptError
 from greenadapt.progress import TIME_UP, as_program, time_limits
@@ -28,24 +28,12 @@ _MEMORY_ERRORS = (
     "failed to map segment",
 )
 """Parts of the messages of torch, oneDNN and Python for lack of memory, for which they have no type."""
-_USE_MEMORY = ("--batch-size", "--max-tokens", "--max-memory", "--workers", "--max-vocab")
-_RESUMES_STAGES = "the same command resumes after the finished stages, and training where it was stopped"
-_RESUMES_STEPS = "the same command resumes from the last checkpoint"
-_RERUN = {
-    "adapt": _RESUMES_STAGES,
-    "w2v": "the same command resumes where training was stopped",
-    "corpus": "the same command resumes a download, but splits the text from its beginning",
-    "assess": "with --train, the same command resumes after the last fold, and training from the last checkpoint",
-    "finetune": _RESUMES_STEPS,
-    "pretrain": _RESUMES_STEPS,
-    "predict": "the same command starts from the first line; printed lines are complete",
-}
-"""Command → what running it again does after a stop; other commands start over."""
+_AGAIN = "the same command resumes from its last checkpoint, or starts over if it has none"
 
 
 @contextmanager
-def in_words(ctx: Any = None) -> Iterator[None]:
-    """Turn errors that users can act on into a line on stderr and ``SystemExit``; ``ctx`` has the command."""
+def in_words() -> Iterator[None]:
+    """Turn errors that users can act on into a line on stderr and ``SystemExit``."""
     try:
         with as_program(), time_limits():
             yield
@@ -61,14 +49,12 @@ def in_words(ctx: Any = None) -> Iterator[None]:
     except Exception as error:
         if not lacks_memory(error):
             raise
-        names = [name for name in _USE_MEMORY if name in _options_of(ctx)]
-        how = f"lower {' or '.join(names)}" if names else "end other programs"
-        _fail(f"not enough memory: {how}", 1)
+        _fail("not enough memory: end other programs, or lower --batch-size, --max-tokens, --workers or --max-vocab", 1)
     except KeyboardInterrupt:
-        _fail(f"interrupted: {_what_a_rerun_does(ctx)}", _INTERRUPTED)
+        _fail(f"interrupted: {_AGAIN}", _INTERRUPTED)
     except SystemExit as stop:
         if stop.code in _STOPPED:
-            _fail(f"{_STOPPED[stop.code]}: {_what_a_rerun_does(ctx)}", stop.code)
+            _fail(f"{_STOPPED[stop.code]}: {_AGAIN}", stop.code)
         if isinstance(stop.__context__, BrokenPipeError):  # rich, which writes help, ends with 1
             raise SystemExit(_BROKEN_PIPE) from None
         raise
@@ -113,18 +99,6 @@ def exit_on_sigterm() -> None:
     is_alone = os.environ.get("WORLD_SIZE", "1") == "1"
     if is_alone and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, stop)
-
-
-def _options_of(ctx: Any) -> set[str]:
-    """The options of the command that runs, and of the commands in it."""
-    commands = [ctx.command.commands.get(ctx.invoked_subcommand)] if getattr(ctx, "invoked_subcommand", None) else []
-    commands += [below for command in commands for below in getattr(command, "commands", {}).values()]
-    return {name for command in commands if command for parameter in command.params for name in parameter.opts}
-
-
-def _what_a_rerun_does(ctx: Any) -> str:
-    command = getattr(ctx, "invoked_subcommand", None) or ""
-    return _RERUN.get(command, "the same command starts over")
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -29,6 +29,6 @@ def expand(
     from greenadapt.stages import expand as stage
 
     if alignment is not None:
-        corpus, model = option_checks.own_values(ctx, "corpus", "model")
+        corpus, model = option_checks.values_on_command_line(ctx, "corpus", "model")
     session = o.make_session(options)
     print_results([stage.expand(session, corpus, model, config, alignment)], as_json)

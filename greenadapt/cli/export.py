@@ -33,7 +33,7 @@ def export(
     from greenadapt.stages import compile as stage
 
     if vectors is not None:
-        corpus, model = option_checks.own_values(ctx, "corpus", "model")
+        corpus, model = option_checks.values_on_command_line(ctx, "corpus", "model")
     facts = stage.export_vectors(o.make_session(options), file, corpus, model, vectors)
     if as_json:
         print_json(facts)

@@ -40,7 +40,7 @@ def neighbours(
     if (corpus, model, alignment) == (None, None, None) and Path(words[0]).is_dir():
         raise UsageError(f"{words[0]} is a folder, not a word", f"give the model with --model {words[0]}")
     if alignment is not None:
-        corpus, model = option_checks.own_values(ctx, "corpus", "model")
+        corpus, model = option_checks.values_on_command_line(ctx, "corpus", "model")
     rows = stage.neighbours(o.make_session(options), corpus, model, words, top, alignment)
     if as_json:
         for row in rows:

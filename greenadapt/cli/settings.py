@@ -1,7 +1,6 @@
 """Options set in a file (``--config``) or in environment variables."""
 
 import os
-import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ CONFIG = "config"
 """The option for the file of settings, which cannot be set in the file."""
 _META = "greenadapt.settings"
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-_OPTION = re.compile(r"--[a-z][a-z-]*")
 
 
 @dataclass(frozen=True)
@@ -26,10 +24,6 @@ class Setting:
     """The value as on the command line; a list if the option can be repeated."""
     location: str
     """Where it is set, in messages: ``GREENADAPT_W2V_EPOCHS``, or ``in FILE, [w2v] epochs``."""
-    source: str
-    """``environment`` or ``file``."""
-    is_for_all: bool
-    """Whether it is set for all commands; a command where it has no effect ignores it."""
 
 
 def _file_settings(path: Path, commands: Mapping[str, Any], key: str) -> dict[str, Setting]:
@@ -54,11 +48,11 @@ def _file_settings(path: Path, commands: Mapping[str, Any], key: str) -> dict[st
             reason = f"greenadapt {command.replace('-', ' ')} has no option"
             _require_known(_key(name), options[command], "key", f"{path}, [{command}]", reason)
     settings = {}
-    for is_for_all, table, prefix in ((True, shared, ""), (False, tables.get(key, {}), f"[{key}] ")):
+    for table, prefix in ((shared, ""), (tables.get(key, {}), f"[{key}] ")):
         for name, value in table.items():
             if parameter := options[key].get(_key(name)):
                 location = f"in {path}, {prefix}{name}"
-                settings[_key(name)] = Setting(_from_toml(parameter, value, location), location, "file", is_for_all)
+                settings[_key(name)] = Setting(_from_toml(parameter, value, location), location)
     return settings
 
 
@@ -116,43 +110,30 @@ def find_settings(group: Any, key: str, file: str | None) -> dict[str, Setting]:
         for scope in ("", key):
             name = variable(scope, option)
             if text := os.environ.get(name):
-                settings[option] = Setting(_from_environment(parameter, text, name), name, "environment", not scope)
+                settings[option] = Setting(_from_environment(parameter, text, name), name)
     return {options[option].name: setting for option, setting in settings.items()}
 
 
-def keep_settings(ctx: Any, settings: dict[str, Setting]) -> None:
-    """Make ``settings`` the defaults of the command of ``ctx``."""
+def keep_settings(ctx: Any, settings: dict[str, Setting], preset: Mapping[str, str]) -> None:
+    """Make ``settings``, and what only ``preset`` sets, the defaults of the command of ``ctx``."""
     ctx.meta[_META] = settings
-    ctx.default_map = {name: setting.value for name, setting in settings.items()}
-
-
-def all_settings(ctx: Any) -> dict[str, Setting]:
-    """The settings of ``keep_settings``, including those that the command line overrides."""
-    return dict(ctx.meta.get(_META, {}))
+    ctx.default_map = {**preset, **{name: setting.value for name, setting in settings.items()}}
 
 
 def used_settings(ctx: Any) -> dict[str, Setting]:
-    """The settings of ``ctx`` that the command line does not override, by parameter."""
-    sources = {name: getattr(ctx.get_parameter_source(name), "name", None) for name in all_settings(ctx)}
-    return {name: setting for name, setting in all_settings(ctx).items() if sources[name] == "DEFAULT_MAP"}
+    """The settings of ``keep_settings`` that the command line does not override, by parameter."""
+    settings: dict[str, Setting] = ctx.meta.get(_META, {})
+    sources = {name: getattr(ctx.get_parameter_source(name), "name", None) for name in settings}
+    return {name: setting for name, setting in settings.items() if sources[name] != "COMMANDLINE"}
 
 
-def with_locations(error: UsageError, ctx: Any) -> UsageError:
-    """``error`` with the locations of the options in its message that are set in a file or the environment."""
-    names = {
-        option: parameter.name
-        for parameter in ctx.command.params
-        for option in (*parameter.opts, *parameter.secondary_opts)
-    }
-    used = used_settings(ctx)
-    mentioned = [option for option in dict.fromkeys(_OPTION.findall(error.message)) if names.get(option) in used]
-    message = error.message
-    if mentioned and message.startswith(mentioned[0]):
-        first = mentioned.pop(0)
-        message = used[names[first]].location + message.removeprefix(first)
-    if mentioned:
-        message += f" ({'; '.join(f'{option}: {used[names[option]].location}' for option in mentioned)})"
-    return UsageError(message, error.hint)
+def with_location(error: UsageError, ctx: Any) -> UsageError:
+    """``error`` with the location instead of the option that it begins with, if a file or the environment sets that."""
+    option, settings = error.message.partition(" ")[0], used_settings(ctx)
+    for parameter in ctx.command.params:
+        if option in (*parameter.opts, *parameter.secondary_opts) and parameter.name in settings:
+            return UsageError(settings[parameter.name].location + error.message.removeprefix(option), error.hint)
+    return error
 
 
 def _key(name: str) -> str:
@@ -171,20 +152,11 @@ def _from_environment(parameter: Any, text: str, name: str) -> str | list[str] |
 
 
 def _from_toml(parameter: Any, value: Any, location: str) -> str | list[str] | bool:
-    if parameter.is_flag:
-        if not isinstance(value, bool):
-            raise UsageError(f"{location} is {_format_value(value)}, must be true or false")
+    values = value if isinstance(value, list) and parameter.multiple else [value]
+    kinds, expected = (bool, "true or false") if parameter.is_flag else (str | int | float, "text or a number")
+    if any(not isinstance(item, kinds) or isinstance(item, bool) != parameter.is_flag or item == "" for item in values):
+        raise UsageError(f"{location} is {value!r}, must be {expected}")
+    if isinstance(value, bool):
         return value
-    values = value if isinstance(value, list) else [value]
-    if not all(isinstance(item, str | int | float) and not isinstance(item, bool) for item in values):
-        raise UsageError(f"{location} is {_format_value(value)}, must be text or a number")
-    if isinstance(value, list) and not parameter.multiple:
-        raise UsageError(f"{location} has {len(value)} values, takes one", "write it as on the command line")
-    texts = [str(item) for item in values]
-    if not all(texts):
-        raise UsageError(f"{location} is empty", "give it a value, or leave it out")
+    texts = list(map(str, values))
     return texts if parameter.multiple else texts[0]
-
-
-def _format_value(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -149,7 +148,7 @@ def test_a_signal_is_one_line_and_leaves_a_checkpoint(
     out, error = process.communicate(timeout=60)
     assert process.returncode in codes, error
     assert (out, "Traceback" in error) == ("", False)
-    assert error.splitlines()[-1] == f"greenadapt: {reason}: the same command resumes where training was stopped"
+    assert error.splitlines()[-1] == f"greenadapt: {reason}: {boundary._AGAIN}"
     [checkpoint] = tmp_path.glob("ws/results/.w2v-*/**/checkpoint.safetensors")
     assert not list(checkpoint.parent.glob("text/*"))
     assert not list(tmp_path.glob("ws/**/*.part"))
@@ -208,32 +207,8 @@ def test_a_locale_without_utf8_gets_question_marks_and_pure_ascii_json(tmp_path:
             assert "title: ?pfel" in out
 
 
-@pytest.mark.parametrize(
-    ("command", "consequence"),
-    [
-        ("adapt", "resumes after the finished stages"),
-        ("finetune", "resumes from the last checkpoint"),
-        ("predict", "starts from the first line; printed lines are complete"),
-        ("align", "the same command starts over"),
-    ],
-)
-@pytest.mark.parametrize(
-    ("stop", "code", "why"), [(KeyboardInterrupt(), 130, "interrupted"), (SystemExit(143), 143, "terminated")]
-)
-def test_a_stopped_command_says_what_a_rerun_does(
-    capsys: pytest.CaptureFixture[str], command: str, consequence: str, stop: BaseException, code: int, why: str
-) -> None:
-    with pytest.raises(SystemExit) as raised, in_words(SimpleNamespace(invoked_subcommand=command, meta={})):
-        raise stop
-    assert raised.value.code == code
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"greenadapt: {why}: ")
-    assert consequence in line
-
-
-def test_every_command_has_quiet_and_what_it_leaves_out_is_known() -> None:
+def test_every_command_has_quiet() -> None:
     names = {key: [parameter.opts for parameter in command.params] for key, command in commands_of(GROUP).items()}
-    assert set(boundary._RERUN) <= {*GROUP.commands}
     assert all(["--quiet", "-q"] in options for key, options in names.items() if key != "qa")
     assert ["--quiet"] in names["qa"]  # whose -q is --question
 

@@ -67,7 +67,7 @@ def test_the_preset_of_adapt(
     # Set for all commands, it does not stand in the way of one where its values have no effect.
     run_alone("assess", "-m", "map", "--words", 5)
     refused = last_line(run_alone("assess", "-m", "map", "--preset", "paper", code=2))
-    assert refused.startswith("greenadapt: --preset paper is for cross-validation")
+    assert refused.startswith("greenadapt: --preset is for cross-validation")
     monkeypatch.setenv("GREENADAPT_PRESET", "papers")
     assert "papers" in last_line(run_alone(*expand, "-o", "none", code=2))
 

@@ -52,9 +52,8 @@ def test_what_is_set_for_all_commands_does_not_stand_in_the_way(
     assert "replace" not in (maps / "adapted" / "README.md").read_text()
     run_alone("neighbours", "tachycardia", "--alignment", "map-text")
     run_alone("status", "adapted")
-    monkeypatch.setenv("GREENADAPT_EXPAND_REPLACE_ALL", "1")
-    refused = last_line(run_alone("expand", "--alignment", "map-text", "-o", "adapted", code=2))
-    assert refused.startswith("greenadapt: GREENADAPT_EXPAND_REPLACE_ALL has no effect without --rows map")
+    refused = last_line(run_alone("expand", "--alignment", "map-text", "--replace-all", "-o", "other", code=2))
+    assert refused.startswith("greenadapt: --replace-all has no effect without --rows map")
 
 
 def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Path) -> None:
