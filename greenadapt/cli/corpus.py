@@ -1,4 +1,4 @@
-"""``greenadapt corpus list | show | prepare``."""
+"""``greenadapt corpus list | prepare``."""
 
 from typing import Annotated, Any
 
@@ -11,8 +11,6 @@ from greenadapt.config import SessionOptions, TextOptions
 
 group = typer.Typer(no_args_is_help=True, help="List named corpora, and download and prepare one.")
 app.add_typer(group, name="corpus")
-
-_MAX_ENTRIES = 10  # longer lists are abbreviated
 
 Name = Annotated[
     str,
@@ -29,7 +27,10 @@ Splitter = Annotated[
 
 @group.command("list", epilog=examples("corpus list", "corpus list --json"))
 def list_corpora(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.AsJson = False) -> None:
-    """List the named corpora, and those in the workspace."""
+    """List the named corpora, and those in the workspace.
+
+    With --json also where their text comes from.
+    """
     from greenadapt.cli.output.console import print_json, print_table
     from greenadapt.stages import corpus
 
@@ -59,33 +60,6 @@ def _stated(stated: dict[str, Any] | None) -> str:
     parts = [f"{stated[name]:,} {name}" for name in ("documents", "words") if stated[name] is not None]
     parts += [byte_size(stated["bytes"])] if stated["bytes"] is not None else []
     return f"{'up to ' if stated['at_most'] else ''}{', '.join(parts)} ({stated['on']})"
-
-
-@group.command(epilog=examples("corpus show pydocs"))
-def show(*, name: Name, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.AsJson = False) -> None:
-    """Show the sources and the licence of a corpus.
-
-    Also shows what the workspace has of it.
-    """
-    from greenadapt.cli.output.console import print_json, print_lines
-    from greenadapt.stages import corpus
-
-    facts = corpus.show_corpus(o.make_session(options), name)
-    if as_json:
-        print_json(facts)
-        return
-    print_lines(f"{key}: {_format_fact(value)}".rstrip() for key, value in facts.items())
-
-
-def _format_fact(value: object) -> str:
-    """Format a mapping without ``None``; a list in one line, a long list by its first and last item and its length."""
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {entry}" for key, entry in value.items() if entry is not None)
-    if not isinstance(value, list):
-        return "unknown" if value is None else str(value)
-    if len(value) > _MAX_ENTRIES:
-        return f"{value[0]} to {value[-1]} ({len(value):,} in all)"
-    return ", ".join(map(str, value))
 
 
 @group.command(

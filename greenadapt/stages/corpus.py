@@ -24,30 +24,15 @@ from greenadapt.tokenization.files import tokenizer_hash
 
 
 def list_corpora(session: Session) -> list[Json]:
-    """The named corpora, then other corpora in the workspace; some of the keys of ``show_corpus``."""
+    """The named corpora, then other corpora in the workspace.
+
+    ``stated`` is the size according to the recipe, ``None`` if it is unknown. ``network`` is ``no``, ``yes``,
+    ``fetched``, or ``missing`` if a local source does not exist; ``models`` lists the models that have results in the
+    workspace.
+    """
     recipes = {recipe.name: recipe for recipe in list_recipes()}
     names = [name for name in session.workspace.corpora() if name not in recipes and session.workspace.models(name)]
     return [*(_row(session, recipe) for recipe in recipes.values()), *(_workspace_row(session, name) for name in names)]
-
-
-def show_corpus(session: Session, name: str) -> Json:
-    """``name``, ``title``, ``licence``, ``network``, ``models``, ``stated``, ``format``, ``fields``, ``about``,
-    ``sources``.
-
-    ``stated`` is the size according to the recipe, ``None`` if it is unknown.
-    ``network`` is ``no``, ``yes``, ``fetched``, or ``missing`` if a local source does not exist; ``models`` lists the
-    models that have results in the workspace.
-    """
-    if name in session.workspace.corpora() and name not in {recipe.name for recipe in list_recipes()}:
-        return _workspace_row(session, name)
-    recipe = find_recipe(name)
-    return {
-        **_row(session, recipe),
-        "format": recipe.format,
-        "fields": list(recipe.fields),
-        "about": recipe.about,
-        "sources": [source.url for source in recipe.sources] or ["the Python packages installed beside greenadapt"],
-    }
 
 
 def _row(session: Session, recipe: Recipe) -> Json:
@@ -64,6 +49,9 @@ def _row(session: Session, recipe: Recipe) -> Json:
         "network": network,
         "models": session.workspace.models(recipe.name),
         "stated": recipe.stated and {**asdict(recipe.stated), "on": recipe.stated.on.isoformat()},
+        "format": recipe.format,
+        "about": recipe.about,
+        "sources": [source.url for source in recipe.sources] or ["the Python packages installed beside greenadapt"],
     }
 
 

@@ -195,16 +195,17 @@ def test_a_full_disk_is_one_line(tiny_model: Callable[..., Path], tmp_path: Path
 def test_a_locale_without_utf8_gets_question_marks_and_pure_ascii_json(tmp_path: Path) -> None:
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     environment.pop("PYTHONIOENCODING", None)
-    (tmp_path / "mine.toml").write_text('title = "Äpfel"\nlicence = "x"\nformat = "pydocs"\n', "utf-8")
+    (tmp_path / "text.txt").write_text("red Äpfel", "utf-8")
+    start("index", "--documents", "text.txt", "-o", "px", cwd=tmp_path).communicate(timeout=60)
     for options in ([], ["--json"]):
-        process = start("corpus", "show", "mine.toml", *options, cwd=tmp_path, env=environment)
+        process = start("search", "px", "red", *options, cwd=tmp_path, env=environment)
         out, error = process.communicate(timeout=60)
         assert (process.returncode, error) == (0, "")
         if options:
             assert out.isascii()
-            assert json.loads(out)["title"] == "Äpfel"
+            assert json.loads(out)["text"] == "red Äpfel"
         else:
-            assert "title: ?pfel" in out
+            assert "red ?pfel" in out
 
 
 def test_every_command_has_quiet() -> None:

@@ -19,7 +19,7 @@ DEFINITIONS: dict[str, Any] = SCHEMA["$defs"]
 COMMANDS = [name for name in DEFINITIONS if name[0].islower()]
 TABLE = (Path(__file__).parents[2] / "docs" / "reference" / "json.md").read_text("utf-8")
 ROWS = [line.split("|")[1:3] for line in TABLE.splitlines() if line.startswith("| `")]
-OTHER_ROWS = {"corpus-show": "corpus list", "adapt": "corpus prepare"}
+OTHER_ROWS = {"adapt": "corpus prepare"}
 """Rows that a row refers to."""
 
 

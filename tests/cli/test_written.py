@@ -49,7 +49,7 @@ INPUTS: dict[str, tuple[str, ...]] = {
     "report": ("aligned",),
 }
 """What is read by each command that writes."""
-ONLY_RESULTS = {"neighbours", "status", "clean", "doctor", "cost", "corpus list", "corpus show"}
+ONLY_RESULTS = {"neighbours", "status", "clean", "doctor", "cost", "corpus list"}
 """Commands that read only the workspace, or write nothing."""
 
 
