@@ -85,7 +85,9 @@ def run(workspace: Path, workers: int | None = None, corpus: str = "demo", plan:
     """
     out = workspace / "adapted"
     adapted = greenadapt.adapt(
-        corpus, model=MINILM, rows="form", heldout=_HELDOUT_SHARE, workers=workers, workspace=workspace, out=out
+        *(corpus, MINILM, out),
+        text=TextOptions(heldout=_HELDOUT_SHARE),
+        options=SessionOptions(workspace, workers=workers),
     )
     stages = with_ancestors([out])
     with open(stages[0].folder / HELDOUT, encoding="utf-8", newline="\n") as file:

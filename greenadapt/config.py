@@ -46,6 +46,17 @@ def check(condition: bool, message: str) -> None:
         raise UsageError(message)
 
 
+def paper_values(config: type) -> dict[str, Any]:
+    """The values of a configuration's fields in the paper that its stage implements."""
+    papers = {name: field.option.paper for name, field in option_fields(config).items()}
+    return {name: value for name, value in papers.items() if value is not None}
+
+
+def with_paper(config: Any) -> Any:
+    """``config`` with the paper's values of fields that the caller did not set."""
+    return type(config)(**{**paper_values(type(config)), **{name: getattr(config, name) for name in config.explicit}})
+
+
 def _settings(config: Any, *later: str) -> dict[str, Any]:
     """All fields; those that ``later`` versions added only if they are set, so that earlier results stay valid."""
     return {
@@ -546,9 +557,7 @@ class TrainConfig(Checked):
     patience: Annotated[Count | None, Option("Stop after this many epochs without a better score on --dev.")] = None
 
 
-PAPER: dict[str, Any] = {
-    name: field.option.paper for name, field in option_fields(TrainConfig).items() if field.option.paper is not None
-}
+PAPER: dict[str, Any] = paper_values(TrainConfig)
 """Settings of ``TrainConfig`` in arXiv 2004.03354."""
 CHOSEN_FOR_TRAINING = frozenset({"mix", "epochs", "learning_rate", "batch_size", "keep"})
 """The settings of ``TrainConfig`` that ``finetune`` chooses for a single task if the user does not set them."""

@@ -4,12 +4,11 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, wraps
 from os import PathLike, fsencode, fspath
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, ParamSpec, Self, TypeVar, Union, get_args, get_origin
 
 from greenadapt.errors import UsageError
 
@@ -79,6 +78,11 @@ def option_fields(config: Any) -> dict[str, Field]:
     return options
 
 
+def parameters_of(*configs: Any) -> tuple[str, ...]:
+    """The parameters of all options of the configurations."""
+    return tuple(field.parameter for config in configs for field in option_fields(config).values())
+
+
 def refuse_without_effect(field: Field, values: Mapping[str, Any]) -> None:
     """Raise ``UsageError`` if the option that ``field`` needs is not among ``values``, by parameter."""
     option, _, expected = field.option.needs.partition(" ")
@@ -97,6 +101,14 @@ class Checked:
     """The panel of options without their own."""
     NEEDS: ClassVar[str] = ""
     """An option such as ``--memory`` without which the options of the class have no effect."""
+    explicit: ClassVar[frozenset[str]] = frozenset()
+    """The fields that the caller set, as pydantic's ``model_fields_set``."""
+
+    def __new__(cls, *values: Any, **named: Any) -> Self:
+        config = super().__new__(cls)
+        names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+        object.__setattr__(config, "explicit", frozenset({*names[: len(values)], *named}))
+        return config
 
     def __post_init__(self) -> None:
         """Raise ``UsageError`` if a value does not fit, see ``check_types``."""
@@ -245,7 +257,6 @@ def parse_names(text: str, option: str) -> tuple[str, ...]:
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _MAX_CHARACTERS = 60  # of a value in a message
-_EXPLICIT: ContextVar[Mapping[str, Any]] = ContextVar("explicit")
 
 
 def checked_call(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -267,27 +278,9 @@ def checked_call(function: Callable[_P, _R]) -> Callable[_P, _R]:
                 bound.arguments[name] = tuple(check_value(name, item, annotation) for item in value)
             else:
                 bound.arguments[name] = check_value(name, value, annotation)
-        token = _EXPLICIT.set(
-            {
-                name: value
-                for name, value in bound.arguments.items()
-                if value is not None or parameters[name].default is not None
-            }
-        )
-        try:
-            return function(*bound.args, **bound.kwargs)
-        finally:
-            _EXPLICIT.reset(token)
+        return function(*bound.args, **bound.kwargs)
 
     return call
-
-
-def explicit_arguments() -> dict[str, Any]:
-    """The arguments, by name, that the caller of the running ``checked_call`` function passed.
-
-    ``None`` does not count as passed where it is the default.
-    """
-    return {**_EXPLICIT.get()}
 
 
 @cache

@@ -120,8 +120,7 @@ def adapted_model(session: Session, corpus: Path, model: str, arm: Arm, folder: 
         for n_configs, stage in enumerate(("w2v", "align", "expand"), start=1)
     )
     if not trained.is_dir():
-        named = {"workers"} if arm.vectors is None else None
-        w2v(replace(session, out=trained), str(corpus), model, vectors, TextOptions(), named)
+        w2v(replace(session, out=trained), str(corpus), model, vectors, TextOptions())
     if not aligned.is_dir():
         align(replace(session, out=aligned), None, model, fitted, trained)
     if not expanded.is_dir():
@@ -142,7 +141,10 @@ def described(corpus: Path, arm: Arm) -> Json:
 
 
 def _vectors_of(arm: Arm) -> W2VConfig:
-    return W2VConfig(**{"workers": 1, **(arm.vectors or {})})  # one worker gives the same vectors every time
+    settings: dict[str, Any] = {"workers": 1}  # gives the same vectors every time
+    if arm.vectors is not None:  # else rate and epochs go by the size of the text
+        settings |= {"epochs": W2VConfig.epochs, "alpha": W2VConfig.alpha, **arm.vectors}
+    return W2VConfig(**settings)
 
 
 def _vector_settings(arm: Arm) -> Json | str:

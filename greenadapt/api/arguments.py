@@ -1,17 +1,18 @@
-"""Keyword arguments as configurations, and texts and records of a Python program as the files that stages read."""
+"""The session of a call, and texts and records of a Python program as the files that stages read."""
 
 import json
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from greenadapt.config import SessionOptions
 from greenadapt.corpus.recipes import keep_records
 from greenadapt.errors import InputError, UsageError
-from greenadapt.fields import Field, explicit_arguments, option_fields, refuse_without_effect, without_ranges
+from greenadapt.fields import Field, option_fields, refuse_without_effect
 from greenadapt.progress import Progress, Silent
 from greenadapt.store.files import Json
 
@@ -19,60 +20,27 @@ if TYPE_CHECKING:
     from greenadapt.stages.session import Session
 
 
-class Arguments:
-    """The arguments that the running ``checked_call`` function was called with, as configurations of the classes
-    ``configs``; raises ``UsageError`` for one that has no effect without another.
-    """
-
-    def __init__(self, *configs: Any, preset: str | None = None) -> None:
-        fields = {field.parameter: field for config in configs for field in option_fields(config).values()}
-        paper = {name: field.option.paper for name, field in fields.items() if field.option.paper is not None}
-        self.explicit = (paper if preset else {}) | explicit_arguments()
-        """Without the defaults; with a ``preset`` it has the paper's values, too."""
-        values = {name: field.default for name, field in fields.items()} | self.explicit
-        for name in self.explicit:
-            if name in fields:
-                refuse_without_effect(fields[name], values)
-
-    def make(self, config: Any, *, without: Sequence[str] = (), **defaults: Any) -> Any:
-        """The configuration of the class ``config``; the fields ``without`` are no arguments of this call, and
-        ``defaults`` are values of fields that it has in place of the configuration's.
-
-        Raises ``UsageError`` for a value that is not allowed.
-        """
-        values = {
-            name: _value(field, self.explicit[field.parameter])
-            for name, field in option_fields(config).items()
-            if name not in without and field.parameter in self.explicit
-        }
-        return config(**{**defaults, **values})
-
-    def named(self, config: Any) -> frozenset[str]:
-        """The fields of the class ``config`` that are explicit arguments."""
-        return frozenset(name for name, field in option_fields(config).items() if field.parameter in self.explicit)
-
-
-def _value(field: Field, value: Any) -> Any:
-    """The value of a field for the argument ``value``: a tuple for a list, bytes for ``"8G"``, a path for a text."""
-    option, kind = field.option, without_ranges(field.kind)
-    kinds = get_args(kind) or (kind,)
-    if isinstance(value, str) and option.parse is not None:
-        return option.parse(value, field.option_name)
-    if get_origin(kind) is tuple and isinstance(value, str | PathLike | list | tuple):
-        values = [value] if isinstance(value, str | PathLike) else value
-        return tuple(fspath(value) if isinstance(value, PathLike) else value for value in values)
-    if isinstance(value, str) and Path in kinds:
-        return Path(value)
-    if type(value) is int and float in kinds:
-        return float(value)  # as on the command line: the hash of a configuration tells 1 from 1.0
-    return value
-
-
-def make_session(options: SessionOptions, progress: bool | Progress) -> "Session":
-    """The session of one call, which its stages share."""
+def make_session(
+    options: SessionOptions, progress: bool | Progress, out: str | PathLike[str] | None = None
+) -> "Session":
+    """The session of one call, which its stages share; ``out`` replaces that of ``options``."""
     from greenadapt.stages.session import Session
 
+    options = options if out is None else replace(options, out=Path(out))
     return Session.of(options, shown_progress(progress))
+
+
+def refuse_unused(*configs: Any) -> None:
+    """Raise ``UsageError`` for a field that the caller set and that has no effect without another."""
+    values: Json = {}
+    explicit: list[Field] = []
+    for config in configs:
+        kind: Any = type(config)
+        fields = option_fields(kind)
+        values |= {field.parameter: getattr(config, name) for name, field in fields.items()}
+        explicit += [field for name, field in fields.items() if name in config.explicit]
+    for field in explicit:
+        refuse_without_effect(field, values)
 
 
 def shown_progress(progress: bool | Progress) -> Progress:
@@ -98,21 +66,12 @@ def is_named(data: Data) -> TypeGuard[str | PathLike[str]]:
 
 def corpus_of(data: Data, root: Path) -> str:
     """The corpus for the stages: a path or a name as it is; texts or records are written into ``root`` under a name."""
-    return fspath(data) if is_named(data) else _write_texts(data, root, "corpus")[0]
+    return fspath(data) if is_named(data) else _keep(data, root, "corpus")[0]
 
 
 def text_source(data: Data, root: Path, argument: str) -> str:
     """The file of texts: a path as it is; texts or records are written into ``root``."""
-    return fspath(data) if is_named(data) else str(_write_texts(data, root, argument)[1])
-
-
-def _write_texts(data: Data, root: Path, argument: str) -> tuple[str, Path]:
-    """The name and the file of texts or records in ``root``."""
-    texts = [fspath(data)] if isinstance(data, str | PathLike) else data
-    written = keep_records(_lines(texts, argument, takes_texts=True), root)
-    if written is None:
-        raise InputError(f"{argument} has no texts", "give texts, records or a path")
-    return written
+    return fspath(data) if is_named(data) else str(_keep(data, root, argument)[1])
 
 
 def labelled_sources(data: Data | None, root: Path, argument: str) -> tuple[str, ...]:
@@ -126,10 +85,16 @@ def labelled_sources(data: Data | None, root: Path, argument: str) -> tuple[str,
         return (fspath(data),)
     if isinstance(data, list | tuple) and data and all(isinstance(path, str | PathLike) for path in data):
         return tuple(map(fspath, data))
-    written = keep_records(_lines(data, argument, takes_texts=False), root)
-    if written is None:
-        raise InputError(f"{argument} has no examples", "give records such as dictionaries, or a path")
-    return (str(written[1]),)
+    return (str(_keep(data, root, argument, takes_texts=False)[1]),)
+
+
+def _keep(data: Data, root: Path, argument: str, *, takes_texts: bool = True) -> tuple[str, Path]:
+    """The name and the file of texts or records in ``root``; raises ``InputError`` if there are none."""
+    rows = [fspath(data)] if isinstance(data, str | PathLike) else data
+    kept = keep_records(_lines(rows, argument, takes_texts=takes_texts), root)
+    if kept is None:
+        raise InputError(f"{argument} has no {'texts' if takes_texts else 'examples'}", "give records, or a path")
+    return kept
 
 
 def single_labelled_source(data: Data | None, root: Path, argument: str) -> str | None:

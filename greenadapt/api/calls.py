@@ -1,18 +1,16 @@
 """``greenadapt.adapt``, ``greenadapt.finetune`` and ``greenadapt.load``."""
 
-from collections.abc import Iterable, Sequence
-from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Literal
 
 from greenadapt.api.arguments import (
-    Arguments,
     Data,
     corpus_of,
     is_named,
     labelled_sources,
     make_session,
+    refuse_unused,
     single_labelled_source,
     text_source,
 )
@@ -20,30 +18,12 @@ from greenadapt.api.models import AdaptedModel, EncoderModel, folder_of
 from greenadapt.api.tasks import TaskModel
 from greenadapt.config import (
     AdapterConfig,
-    AdapterForm,
-    AdapterInit,
-    AdapterName,
     AlignConfig,
-    AlignMethod,
-    Decoding,
-    EngineName,
     ExpandConfig,
-    Keep,
-    LabelKind,
     MemoryConfig,
-    Mix,
     NumberOfSeeds,
-    OovRule,
-    Placement,
-    Pool,
-    PoolChoice,
-    Precision,
-    RandomScaleName,
     ReadingOptions,
-    RowChoice,
     RunConfig,
-    SampleBy,
-    Sampling,
     SamplingConfig,
     Seed,
     SessionOptions,
@@ -52,6 +32,7 @@ from greenadapt.config import (
     TextOptions,
     TrainConfig,
     W2VConfig,
+    with_paper,
 )
 from greenadapt.corpus.recipes import why_no_fields
 from greenadapt.errors import InputError, UsageError
@@ -59,68 +40,47 @@ from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
 from greenadapt.store.files import expanded
 
+Encoder = str | PathLike[str] | EncoderModel
+
 
 @checked_call
 def adapt(
     corpus: Data,
-    model: str | PathLike[str] | EncoderModel | None = None,
-    *,
-    preset: Literal["paper"] | None = None,
-    # The text
-    format: str | None = None,  # noqa: A002  (the option's name)
-    field: str | Sequence[str] = (),
-    sample_by: SampleBy | None = None,
-    keep_duplicates: bool | None = None,
-    strict: bool | None = None,
-    heldout: float | None = None,
-    # The word vectors
-    dim: int | None = None,
-    window: int = 5,
-    negative: int = 5,
-    sample: float = 1e-3,
-    min_count: int = 5,
-    max_vocab: int | None = None,
-    epochs: int | None = None,
-    alpha: float | None = None,
-    engine: EngineName = "auto",
-    seed: int = 1,
-    # The map, and the rows of new words
-    method: AlignMethod = "lstsq",
-    random_scale: RandomScaleName = "bert",
-    rows: RowChoice = "form",
-    oov: OovRule = "base",
-    replace_all: bool = False,
-    max_words: int | None = None,
-    restrict_to: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
-    # Where, and with what
-    workspace: str | PathLike[str] | None = None,
+    model: Encoder | None = None,
     out: str | PathLike[str] | None = None,
-    download: bool = False,
-    workers: int | None = None,
-    max_memory: int | str = "4G",
-    cluster: str | None = None,
-    gpus_each: float | None = None,
+    *,
+    text: TextOptions = TextOptions(),
+    w2v: W2VConfig = W2VConfig(),
+    align: AlignConfig = AlignConfig(),
+    expand: ExpandConfig = ExpandConfig(),
+    preset: Literal["paper"] | None = None,
+    options: SessionOptions = SessionOptions(),
     progress: bool | Progress = True,
 ) -> AdaptedModel:
     """Adapt a pretrained model to text: train word vectors, map them into its embedding, add rows for new words.
 
     It is ``greenadapt adapt``, and writes the same files. A second call with the same text and settings finds the
-    result; a stopped one resumes where it was. The other arguments are the options of the command, with underscores.
+    result; a stopped one resumes where it was.
 
     Args:
         corpus: The path of a file or folder, the name of a corpus (``greenadapt corpus list``), a recipe; or texts,
-            records with a field ``text`` (or ``field="abstract"``), a ``datasets.Dataset`` or a data frame, which are
-            kept in the workspace. A string with a line break is a text.
+            records with a field ``text`` (or the fields of ``text``), a ``datasets.Dataset`` or a data frame, which
+            are kept in the workspace. A string with a line break is a text.
         model: The model: a folder, a hub id, ``"minilm"`` or ``"mpnet"``; by default the only one used so far.
-        preset: ``"paper"`` for the settings of the paper, where the other arguments do not set them.
-        out: The folder of the model, in place of one in the ``workspace``.
+        out: The folder of the adapted model, in place of one in the workspace.
+        text: How the corpus is read.
+        w2v: How word vectors are trained; epochs and rate that it does not set go by the size of the text.
+        align: How the map is fitted.
+        expand: Which words get a row, and which.
+        preset: ``"paper"`` for the settings of the paper, where the configurations do not set them.
+        options: The workspace, and which resources to use.
         progress: Whether to show notes and bars on stderr, or where to. Without, warnings are Python's own.
 
     Returns:
-        The adapted model, in the folder ``out``, or in the workspace.
+        The adapted model.
 
     Raises:
-        UsageError: For an argument that is not known, or a value that is not allowed.
+        UsageError: For a value that is not allowed.
         MissingError: If the corpus or the model is not there.
         InputError: If the text is broken.
         ConflictError: If ``out`` holds anything else.
@@ -130,122 +90,76 @@ def adapt(
         >>> adapted.alignment.precision_at_10
         0.41
     """
-    arguments = Arguments(W2VConfig, AlignConfig, ExpandConfig, TextOptions, SessionOptions, preset=preset)
-    of_text = arguments.make(TextOptions)
-    if of_text.fields and is_named(corpus) and (why := why_no_fields([fspath(corpus)], format)):
-        raise UsageError(f"field {why}")
-    of_rows = arguments.make(ExpandConfig, without=("min_count",))
-    session = make_session(arguments.make(SessionOptions), progress)
-    of_vectors = arguments.make(W2VConfig, workers=session.workers)
+    if preset is not None:
+        w2v, align, expand = map(with_paper, (w2v, align, expand))
+    refuse_unused(w2v, align, expand, text, options)
+    if text.fields and is_named(corpus) and (why := why_no_fields([fspath(corpus)], text.format)):
+        raise UsageError(f"fields {why}")
+    session = make_session(options, progress, out)
 
-    from greenadapt.stages.adapt import AdaptRequest
     from greenadapt.stages.adapt import adapt as stage
 
-    request = AdaptRequest(
-        of_vectors,
-        arguments.make(AlignConfig),
-        of_rows,
-        of_text,
-        arguments.named(W2VConfig),
-    )
     start = None if model is None else folder_of(model)
     name = corpus_of(corpus, session.workspace.root)
-    return AdaptedModel(stage(session, name, start, request)[-1].path)
+    return AdaptedModel(stage(session, name, start, text, w2v, align, expand)[-1].path)
 
 
 @checked_call
 def finetune(
-    model: str | PathLike[str] | EncoderModel | TaskModel | None = None,
-    task: TaskName | None = None,
+    model: Encoder | TaskModel | None = None,
+    task: TaskName | TaskConfig | None = None,
     train: Data | None = None,
     dev: Data | None = None,
     test: Data | None = None,
     *,
-    unlabelled: Data | None = None,
-    tasks: str | PathLike[str] | None = None,
-    memory: str | PathLike[str] | EncoderModel | None = None,
-    memory_config: MemoryConfig = MemoryConfig(),  # noqa: B008  (it is frozen)
-    # The task
-    text_field: str | Sequence[str] = ("text",),
-    label_field: str = "label",
-    labels: LabelKind = "auto",
-    head_layers: int = 1,
-    head_dropout: float | None = None,
-    chunk: int | None = None,
-    gold_chunks: bool = False,
-    x_class: bool = False,
-    decoding: Decoding | None = None,
-    columns: str | Sequence[str] = (),
-    negatives: int = 2,
-    stride: int | None = None,
-    max_question: int | None = None,
-    max_answer_pieces: int | None = None,
-    max_length: int | None = None,
-    # The training
-    preset: Literal["paper"] | None = None,
+    out: str | PathLike[str] | None = None,
     seeds: NumberOfSeeds = 1,
     seed: Seed = 0,
-    mix: Mix | None = None,
-    pool: PoolChoice = "mean",
-    epochs: int | None = None,
-    max_steps: int | None = None,
-    learning_rate: float | None = None,
-    warmup: float = 0.1,
-    batch_size: int | None = None,
-    weight_decay: float = 0.0,
-    precision: Precision = "auto",
-    keep: Keep | None = None,
-    patience: int | None = None,
-    # Many tasks on one encoder
-    adapter: AdapterName = "pals",
-    adapter_size: int | None = None,
-    layers: str = "all",
-    placement: Placement = "parallel",
-    adapter_form: AdapterForm = "paper",
-    adapter_init: AdapterInit = "paper",
-    top_layers: int = 6,
-    own_pooler: bool = False,
-    share_projections: bool = False,
-    freeze_encoder: bool = False,
-    sampling: Sampling = "anneal",
-    steps_per_epoch: int | None = None,
-    # Where, and with what
-    workspace: str | PathLike[str] | None = None,
-    out: str | PathLike[str] | None = None,
-    max_tokens: int = 4096,
-    cluster: str | None = None,
-    gpus_each: float | None = None,
+    training: TrainConfig = TrainConfig(),
+    unlabelled: Data | None = None,
+    tasks: str | PathLike[str] | None = None,
+    adapter: AdapterConfig = AdapterConfig(),
+    sampling: SamplingConfig = SamplingConfig(),
+    memory: Encoder | None = None,
+    memory_config: MemoryConfig = MemoryConfig(),
+    preset: Literal["paper"] | None = None,
+    run: RunConfig = RunConfig(),
+    options: SessionOptions = SessionOptions(),
     progress: bool | Progress = True,
 ) -> TaskModel:
     """Fine-tune a model, adapted or not, for a task, or for several that share its encoder.
 
-    It is ``greenadapt finetune``, and writes the same files. The other arguments are the options of the command, with
-    underscores.
+    It is ``greenadapt finetune``, and writes the same files.
 
     Args:
         model: The model to train: an ``AdaptedModel``, a folder or a hub id.
-        task: ``"ner"``, ``"classification"`` or ``"qa"``.
+        task: ``"ner"``, ``"classification"`` or ``"qa"``, or a ``TaskConfig`` with its settings.
         train: Labelled examples: a path or several, the id of a data set on the hub, or records, a
             ``datasets.Dataset`` or a data frame, which are kept in the workspace. NER has the fields ``tokens`` and
             ``tags``, classification ``text`` and ``label``, question answering ``question``, ``context``, ``answers``.
         dev: Examples to evaluate on after every epoch.
         test: Examples to evaluate on at the end.
+        out: The folder of the model, in place of one in ``runs`` below the current folder.
+        seeds: Number of models to train, each with its seed.
+        seed: The first of the seeds.
+        training: How the model is trained; what it does not set, greenadapt chooses for a single task.
         unlabelled: Text of the domain without labels, or its path: a first model labels sentences of it, and the model
             learns from these, too. For NER.
         tasks: A file (.toml) of tasks that share one encoder, instead of ``task``, ``train``, ``dev`` and ``test``.
+        adapter: What each of several tasks adds to the encoder.
+        sampling: How several tasks take turns.
         memory: A general model whose states the trained one sees (G-MAP), or ``"base"``.
         memory_config: How it does.
-        preset: ``"paper"`` for the settings of the paper.
-        seeds: Number of models to train, each with its seed.
-        seed: The first of the seeds.
-        out: The folder of the model, in place of one in ``runs`` below the current folder.
+        preset: ``"paper"`` for the settings of the paper, where the configurations do not set them.
+        run: How training runs on its machine.
+        options: The workspace, and which resources to use.
         progress: Whether to show notes and bars on stderr, or where to. Without, warnings are Python's own.
 
     Returns:
         The fine-tuned model.
 
     Raises:
-        UsageError: For an argument that is not known, or a value that is not allowed.
+        UsageError: For a value that is not allowed.
         MissingError: If a file or the model is not there, or torch is not installed.
         InputError: If examples are broken.
         ConflictError: If ``out`` holds anything else.
@@ -255,70 +169,53 @@ def finetune(
         >>> ner.scores["mean"]["f1"]
         0.87
     """
-    arguments = Arguments(TaskConfig, TrainConfig, AdapterConfig, SamplingConfig, RunConfig, SessionOptions)
-    session = make_session(arguments.make(SessionOptions), progress)
+    if tasks is not None and any(value is not None for value in (task, train, dev, test, unlabelled)):
+        raise UsageError(
+            "the file of tasks describes each task", "leave out task, train, dev, test and unlabelled, or tasks"
+        )
+    if tasks is None and task is None:
+        raise UsageError("no task", 'give "ner", "classification" or "qa", or a file of tasks')
+    if tasks is None and (adapter.explicit or sampling.explicit):
+        raise UsageError("adapter and sampling are for tasks that share an encoder", "give tasks, or leave them out")
+    described = TaskConfig(task) if isinstance(task, str) else task
+    refuse_unused(training, adapter, sampling, run, options)
+    session = make_session(options, progress, out)
 
     from greenadapt.stages.finetune.compare import finetune as stage
-    from greenadapt.stages.finetune.request import FinetuneArguments
+    from greenadapt.stages.finetune.request import make_request
+    from greenadapt.stages.session import adapted_model
 
-    def refuse(names: Iterable[str], why: str) -> None:
-        for name in arguments.explicit:
-            if name in names:
-                raise UsageError(f"{name} {why}")
-
-    checked = FinetuneArguments(
-        explicit=arguments.explicit.keys(),
-        model=None if model is None else folder_of(model),
-        task=partial(arguments.make, TaskConfig),
-        tasks=None if tasks is None else Path(tasks),
-        adapter=arguments.make(AdapterConfig),
-        sampling=arguments.make(SamplingConfig),
-        training=arguments.make(TrainConfig),
-        preset=preset,
+    root = session.workspace.root
+    request = make_request(
+        adapted_model(session, None, None if model is None else folder_of(model)),
+        described or expanded(tasks or ""),
+        preset,
+        frozenset().union(*(config.explicit for config in (training, sampling, described) if config is not None)),
+        train=labelled_sources(train, root, "train"),
+        dev=single_labelled_source(dev, root, "dev"),
+        test=single_labelled_source(test, root, "test"),
+        unlabelled=None if unlabelled is None else text_source(unlabelled, root, "unlabelled"),
+        training=training,
+        adapter=adapter,
+        sampling=sampling,
+        run=run,
         memory=None if memory is None else folder_of(memory),
         memory_config=memory_config,
-        run=arguments.make(RunConfig),
-        seeds=seeds,
-        seed=seed,
-    )
-    checked.check(refuse)
-    root = session.workspace.root
-    request = checked.request(
-        session,
-        labelled_sources(train, root, "train"),
-        single_labelled_source(dev, root, "dev"),
-        single_labelled_source(test, root, "test"),
-        None if unlabelled is None else text_source(unlabelled, root, "unlabelled"),
+        seeds=tuple(range(seed, seed + seeds)),
     )
     return TaskModel(stage(session, request).path)
 
 
 @checked_call
 def load(
-    model: str | PathLike[str] | EncoderModel | TaskModel,
-    *,
-    task: str | None = None,
-    pool: Pool | None = None,
-    margin: float | None = None,
-    seed: int | None = None,
-    precision: Precision = "auto",
-    max_tokens: int = 4096,
-    max_length: int | None = None,
-    memory: str | None = None,
+    model: Encoder | TaskModel, task: str | None = None, reading: ReadingOptions = ReadingOptions()
 ) -> AdaptedModel | TaskModel | EncoderModel:
     """Open a model by what its folder holds.
 
     Args:
         model: A folder, a hub id, ``"minilm"`` or ``"mpnet"``.
         task: Which of several tasks.
-        pool: Which logits to predict with: the mean over both tokenizations, or those of one; by default as trained.
-        margin: With the mean, read the base tokenization only where the probabilities of the two best labels or answers
-            differ by less than this; by default 0.9 for labels, and 1, which reads everything twice, for answers.
-        seed: Which of the folder's seeds predicts; by default the first.
-        precision: ``"auto"`` is bfloat16 on GPUs that compute in it; on CPUs that do, only in training; else float32.
-        max_tokens: Pieces in the model at once, padding included.
-        max_length: Length of a window in pieces.
-        memory: The general model used as memory, if it was moved.
+        reading: Which of the folder's seeds predicts, and how it reads texts.
 
     Returns:
         A ``TaskModel`` for what ``finetune`` wrote and for question answering models from elsewhere, an
@@ -339,8 +236,6 @@ def load(
     from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
     from greenadapt.tokenization.added_words import WORDS_FILE
 
-    arguments = Arguments(ReadingOptions)
-    reading = arguments.make(ReadingOptions)
     name = folder_of(model)
     _refuse_other_result(expanded(name))
     source = find_model(name)
@@ -351,9 +246,8 @@ def load(
         for task_name in opened._names:
             TaskFolder.find(str(folder), reading.seed, task_name)
         return opened
-    for argument in arguments.explicit:
-        if argument != "model":
-            raise UsageError(f"{name} is an encoder, which has no {argument}", "leave it out")
+    if task is not None or reading.explicit:
+        raise UsageError(f"{name} is an encoder, which predicts nothing", "leave out task and reading")
     if (folder / FACTS_FILE).is_file() and (folder / WORDS_FILE).is_file():  # pre-training alone leaves no words
         return AdaptedModel(folder)
     _refuse_other_head(folder)

@@ -1,6 +1,5 @@
 """Models in folders; encoders, adapted or not: tokenizations and neighbours."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from os import PathLike
@@ -8,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from greenadapt.api.arguments import shown_progress
-from greenadapt.config import Count
+from greenadapt.config import Count, ReadingOptions
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.fields import checked_call, explicit_arguments
+from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json, expanded
 
@@ -29,12 +28,10 @@ class ModelFolder:
         return str(self.folder)
 
     @classmethod
-    @checked_call
-    def from_pretrained(cls, model: str | PathLike[str]) -> Self:
-        """Open a model as ``greenadapt.load`` does.
-
-        Args:
-            model: A folder, a hub id, ``"minilm"`` or ``"mpnet"``.
+    def from_pretrained(
+        cls, model: str | PathLike[str], task: str | None = None, reading: ReadingOptions = ReadingOptions()
+    ) -> Self:
+        """Open a model as ``greenadapt.load`` does, with the same arguments.
 
         Raises:
             MissingError: If there is no such model.
@@ -43,16 +40,12 @@ class ModelFolder:
         Examples:
             >>> model = greenadapt.EncoderModel.from_pretrained("minilm")
         """
-        return cls._opened(explicit_arguments())
-
-    @classmethod
-    def _opened(cls, arguments: Mapping[str, Any]) -> Self:
         from greenadapt.api.calls import load
 
-        opened = load(**{name: value for name, value in arguments.items() if name != "cls"})
+        opened = load(model, task, reading)
         if not isinstance(opened, cls):
             kind = type(opened).__name__
-            raise InputError(f"{arguments['model']} is no {cls.__name__}", f"open it with {kind}.from_pretrained")
+            raise InputError(f"{model} is no {cls.__name__}", f"open it with {kind}.from_pretrained")
         return opened
 
     @checked_call

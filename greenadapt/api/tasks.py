@@ -1,17 +1,17 @@
 """Models of tasks: predictions, answers, scores."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from greenadapt.api.arguments import Data, check_texts, plain_record, rows_of, shown_progress, single_labelled_source
 from greenadapt.api.models import ModelFolder
-from greenadapt.config import Count, Pool, Precision, QaConfig, ReadingOptions
+from greenadapt.config import Count, QaConfig, ReadingOptions
 from greenadapt.errors import UsageError, rounded
-from greenadapt.fields import checked_call, explicit_arguments
+from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json, expanded
 
@@ -36,42 +36,16 @@ class TaskModel(ModelFolder):
         self,
         folder: str | PathLike[str],
         task: str | None = None,
-        reading: ReadingOptions = ReadingOptions(),  # noqa: B008
+        reading: ReadingOptions = ReadingOptions(),
     ) -> None:
         self.folder = expanded(folder).absolute()
         self.task_name = task
         """Which of several tasks it is for; ``None`` for the only one, or for all."""
         self._reading = reading
 
-    @classmethod
-    @checked_call
-    def from_pretrained(
-        cls,
-        model: str | PathLike[str],
-        *,
-        task: str | None = None,
-        pool: Pool | None = None,
-        margin: float | None = None,
-        seed: int | None = None,
-        precision: Precision = "auto",
-        max_tokens: int = 4096,
-        max_length: int | None = None,
-        memory: str | None = None,
-    ) -> Self:
-        """Open a model as ``greenadapt.load`` does, with the same arguments.
-
-        Raises:
-            MissingError: If there is no such model.
-            InputError: If it is another kind of model.
-
-        Examples:
-            >>> ner = greenadapt.TaskModel.from_pretrained("runs/ner")
-        """
-        return cls._opened(explicit_arguments())
-
     def __repr__(self) -> str:
         settings = {
-            name: value for name, value in vars(self._reading).items() if value != getattr(ReadingOptions, name)
+            name: value for name, value in asdict(self._reading).items() if value != getattr(ReadingOptions, name)
         }
         chosen = ({} if self.task_name is None else {"task": self.task_name}) | settings
         named = "".join(f", {name}={value!r}" for name, value in chosen.items())

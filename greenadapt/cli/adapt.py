@@ -1,6 +1,5 @@
 """``greenadapt adapt``."""
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -44,8 +43,5 @@ def adapt(
     from greenadapt.stages import adapt as stage
 
     option_checks.refuse_field(ctx, [corpus], text.format)
-    session = o.make_session(options)
-    named = option_checks.explicit_fields(ctx, W2VConfig)
-    vectors = replace(w2v, workers=session.workers)
-    request = stage.AdaptRequest(vectors, align, expand, text, named)
-    print_results(stage.adapt(session, corpus, model, request), as_json)
+    results = stage.adapt(o.make_session(options), corpus, model, text, w2v, align, expand)
+    print_results(results, as_json)

@@ -19,7 +19,7 @@ from greenadapt.config import (
     TrainConfig,
 )
 from greenadapt.errors import UsageError
-from greenadapt.fields import option_fields
+from greenadapt.fields import parameters_of
 
 Corpus = Annotated[
     str | None, option("--corpus -c", "Assess the model in the workspace that was adapted to this corpus.")
@@ -35,7 +35,7 @@ _NO_DEV = ("pool", "keep", "patience")
 _CHOSEN = CHOSEN_FOR_TRAINING - {*_NO_DEV}
 _SPREAD = ("cluster", "gpus_each")
 _OF_LABELS = (
-    *(field.parameter for config in (TaskConfig, TrainConfig) for field in option_fields(config).values()),
+    *parameters_of(TaskConfig, TrainConfig),
     *("preset", "max_tokens", *_SPREAD, "folds", "seeds", "seed", "base"),
 )
 """The parameters of cross-validation only."""

@@ -1,7 +1,6 @@
 """``greenadapt finetune``."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +16,7 @@ from greenadapt.config import (
     PAPER,
     AdapterConfig,
     MemoryConfig,
+    NumberOfSeeds,
     Panel,
     RunConfig,
     SamplingConfig,
@@ -25,12 +25,18 @@ from greenadapt.config import (
     TrainConfig,
 )
 from greenadapt.errors import UsageError
+from greenadapt.fields import check_value, parameters_of
 
 if TYPE_CHECKING:
     from greenadapt.stages.finetune.request import FinetuneRequest
     from greenadapt.stages.session import Session
 
 _SESSION = ("workspace", "max_time", "cluster", "gpus_each")
+_OF_MANY_TASKS = parameters_of(AdapterConfig, SamplingConfig)
+_OF_ONE_TASK = (
+    *("task", "train", "dev", "test", *parameters_of(TaskConfig)),
+    *("unlabelled", "save_logits", "compare", "reference"),
+)
 
 
 Dev = Annotated[str | None, option("--dev", "Labelled file to evaluate on after every epoch.", Panel.DATA)]
@@ -127,30 +133,40 @@ def finetune(
     The task is NER, classification or question answering, and the model reads a mixture of both tokenizations. With
     --tasks, many tasks share one encoder and are trained at once.
     """
-    from greenadapt.stages.finetune.request import FinetuneArguments
+    from greenadapt.stages.finetune.request import make_request
+    from greenadapt.stages.session import adapted_model
 
     if tasks is None and reference is not None and compare is None:
         raise UsageError("--reference needs --compare", "name the base model with --compare")
-    arguments = FinetuneArguments(
-        explicit=option_checks.explicit_parameters(ctx),
-        model=model,
-        corpus=corpus,
-        task=task,
+    check_value("--seeds", seeds, NumberOfSeeds)
+    explicit = option_checks.explicit_parameters(ctx)
+    if tasks is not None:
+        why = "is for one task, but the file of --tasks describes each task: leave it out"
+        option_checks.refuse(ctx, _OF_ONE_TASK, why)
+    else:
+        why = "is for tasks that share an encoder: use it with --tasks, or leave it out"
+        option_checks.refuse(ctx, _OF_MANY_TASKS, why)
+        if "task" not in explicit:
+            raise UsageError("no task", "give --task ner, classification or qa, or --tasks FILE for many tasks")
+    session = o.make_session(options, out=out)
+    request = make_request(
+        adapted_model(session, corpus, model),
+        tasks or task(),
+        preset,
+        explicit,
+        train=tuple(train or ()),
+        dev=dev,
+        test=test,
+        unlabelled=unlabelled,
         save_logits=save_logits,
-        tasks=tasks,
+        training=training,
         adapter=adapter,
         sampling=sampling,
-        training=training,
-        preset=preset,
+        run=run,
         memory=memory,
         memory_config=memory_config,
-        run=run,
-        seeds=seeds,
-        seed=seed,
+        seeds=tuple(range(seed, seed + seeds)),
     )
-    arguments.check(partial(option_checks.refuse, ctx))
-    session = o.make_session(options, out=out)
-    request = arguments.request(session, tuple(train or ()), dev, test, unlabelled)
     # What is set for all commands, and excluded here, has no effect.
     compared_models = [] if tasks is not None else [name for name in (compare, reference) if name is not None]
     _train(session, request, compared_models, as_json=as_json)

@@ -10,7 +10,7 @@ import typer
 
 from greenadapt.cli.options import FIELDS, forget
 from greenadapt.errors import UsageError
-from greenadapt.fields import option_fields, refuse_without_effect
+from greenadapt.fields import refuse_without_effect
 from greenadapt.store.files import expanded, require_utf8
 
 
@@ -36,10 +36,6 @@ def _source(ctx: typer.Context, name: str) -> str:
     return str(source.name)
 
 
-def explicit_fields(ctx: typer.Context, config: type) -> frozenset[str]:
-    """The fields of a configuration that the user set."""
-    parameters = explicit_parameters(ctx)
-    return frozenset(field.name for field in option_fields(config).values() if field.parameter in parameters)
 
 
 def refuse(ctx: typer.Context, names: Iterable[str], why: str) -> None:

@@ -194,19 +194,20 @@ def _parameter(field: Field, default: Any) -> Parameter:
 
 
 def _chosen(picked: list[Field], values: dict[str, Any]) -> dict[str, Any]:
-    """The values of fields, from the values of their options or else the fields' defaults."""
-    chosen = {}
+    """The values of fields from those of their options; a field is left out if its option has no value."""
+    chosen: dict[str, Any] = {}
     for field in picked:
         value = values[field.parameter]
         if field.option.negated:
-            value = not value
+            chosen[field.name] = not value
+        elif value is None or value == []:
+            continue
         elif field.option.parse is not None:
-            value = field.default if value is None else field.option.parse(value, field.option_name)
+            chosen[field.name] = field.option.parse(value, field.option_name)
         elif isinstance(field.default, tuple):
-            value = tuple(map(str, value or field.default))
-        elif value is None:  # this command has no default of its own
-            value = field.default
-        chosen[field.name] = value
+            chosen[field.name] = tuple(map(str, value))
+        else:
+            chosen[field.name] = value
     return chosen
 
 

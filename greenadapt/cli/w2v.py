@@ -1,6 +1,5 @@
 """``greenadapt w2v``."""
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -30,8 +29,4 @@ def w2v(
     from greenadapt.stages import w2v as stage
 
     option_checks.refuse_field(ctx, [corpus], text.format)
-    session = o.make_session(options)
-    config = replace(config, workers=session.workers)
-    print_results(
-        [stage.w2v(session, corpus, model, config, text, option_checks.explicit_fields(ctx, W2VConfig))], as_json
-    )
+    print_results([stage.w2v(o.make_session(options), corpus, model, config, text)], as_json)

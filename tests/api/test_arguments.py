@@ -21,7 +21,6 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "model": lambda value: greenadapt.load(value),
     "task": lambda value: greenadapt.load(NOWHERE, task=value),
     "folder": lambda value: greenadapt.EncoderModel(value),
-    "pool": lambda value: greenadapt.load(NOWHERE, pool=value),
     "progress": lambda value: ADAPTED.neighbours("virus", progress=value),
     "words": lambda value: ADAPTED.neighbours("virus", value),
     "top": lambda value: ADAPTED.neighbours("virus", top=value),
@@ -38,7 +37,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "seeds": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", seeds=value),
     "seed": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", seed=value),
 }
-OPTIONAL = {"task", "pool", "passages", "label_field", "train"}
+OPTIONAL = {"task", "passages", "label_field", "train"}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -56,7 +55,6 @@ def test_a_value_of_a_wrong_type_is_named_before_any_work(name: str) -> None:
         ("top", "3", "top is '3', must be a whole number, at least 1"),
         ("seeds", 10**30, "must be from 1 to 1000"),
         ("seed", -1, "seed is -1"),
-        ("pool", "both", "pool is 'both', must be one of mean, base, expanded"),
         ("folder", "a\0b", r"folder is 'a\\x00b', which no file can be called"),
         ("place", "\ud800", r"place is '\\ud800', which no file can be called"),
         ("data", SimpleNamespace(collect=None), "data is of type SimpleNamespace, .*: call collect\\(\\) first"),
@@ -67,9 +65,9 @@ def test_a_wrong_value_is_named_with_what_is_allowed(name: str, value: Any, mess
         CALLS[name](value)
 
 
-def test_folders_of_settings_have_names_that_a_file_can_have(tmp_path: Path) -> None:
+def test_folders_of_settings_have_names_that_a_file_can_have() -> None:
     with pytest.raises(UsageError, match=r"^out is 'a\\x00b', which no file can be called"):
-        greenadapt.adapt("a text\nof two lines", "minilm", out="a\0b", workspace=tmp_path)
+        greenadapt.adapt("a text\nof two lines", "minilm", out="a\0b")
 
 
 def test_what_is_no_adapted_model_says_so() -> None:

@@ -13,6 +13,16 @@ from huggingface_hub import get_session
 from typer.testing import Result
 
 import greenadapt
+from greenadapt.config import (
+    AdapterConfig,
+    ExpandConfig,
+    ReadingOptions,
+    SamplingConfig,
+    SessionOptions,
+    TaskConfig,
+    TrainConfig,
+    W2VConfig,
+)
 from greenadapt.errors import ConflictError, GreenadaptError, InputError, MissingError, UsageError
 from tests.conftest import Notes, json_lines
 from tests.support.hub import Hub
@@ -30,8 +40,12 @@ from tests.support.small_tasks import (
 )
 
 Run = Callable[..., Result]
-W2V: dict[str, Any] = {"dim": 32, "min_count": 1, "epochs": 1, "workers": 1, "engine": "gensim"}
-TRAIN: dict[str, Any] = {"epochs": 1, "batch_size": 8, "max_length": 64}
+W2V: dict[str, Any] = {"dim": 32, "min_count": 1, "epochs": 1, "engine": "gensim"}
+TRAIN: dict[str, Any] = {"epochs": 1, "batch_size": 8}
+
+
+def in_workspace(workspace: Path | str) -> SessionOptions:
+    return SessionOptions(Path(workspace), workers=1)
 
 
 def options(settings: dict[str, Any]) -> list[str]:
@@ -59,16 +73,18 @@ def test_adapt_writes_what_the_command_writes_and_finds_it_again(
     tiny_model: TinyModel, corpus: Path, tmp_path: Path, run_alone: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = worded_model(tiny_model)
-    run_alone("adapt", "-c", corpus, "-m", model, "-o", tmp_path / "theirs", "--workspace", "other", *options(W2V))
+    place = ("-o", tmp_path / "theirs", "--workspace", "other", "--workers", 1)
+    run_alone("adapt", "-c", corpus, "-m", model, *place, *options(W2V))
+    settings: Any = {"w2v": W2VConfig(**W2V), "options": in_workspace("own")}
     capsys.readouterr()
     with pytest.warns(UserWarning, match="by --rows form .* no more than by chance"):
-        ours = greenadapt.adapt(corpus, model, out="ours", workspace="own", progress=False, **W2V)
+        ours = greenadapt.adapt(corpus, model, "ours", progress=False, **settings)
     assert files(Path(ours)) == files(tmp_path / "theirs")
     assert ours.folder == Path("ours").absolute()
     assert set(ours.words) == {*NEW}
     assert capsys.readouterr() == ("", "")
     progress = Notes()
-    greenadapt.adapt(str(corpus), model, out="ours", workspace="own", progress=progress, **W2V)
+    greenadapt.adapt(str(corpus), model, "ours", progress=progress, **settings)
     assert progress.lines == []  # nothing to do
     assert f"{len(NEW)} words of papers.txt" in repr(ours)
     assert repr(greenadapt.load("ours")) == repr(ours)
@@ -146,9 +162,10 @@ def test_finetune_writes_what_the_command_writes(tiny_model: TinyModel, tmp_path
     model = adapted(tiny_model)
     train, test = texts_file(tmp_path / "train.jsonl"), texts_file(tmp_path / "test.jsonl", 15, 1)
     command = ["finetune", "--task", "classification", "-m", model, "--train", train, "--test", test, "--seeds", 2]
-    run_alone(*command, "-o", tmp_path / "theirs", *options(TRAIN))
+    run_alone(*command, "-o", tmp_path / "theirs", "--max-length", 64, *options(TRAIN))
+    task, training = TaskConfig("classification", max_length=64), TrainConfig(**TRAIN)
     ours = greenadapt.finetune(
-        model, "classification", lines(train), test=test, seeds=2, out="ours", progress=False, **TRAIN
+        model, task, lines(train), test=test, seeds=2, out="ours", training=training, progress=False
     )
     assert files(Path(ours)) == files(tmp_path / "theirs")
     assert ours.labels == ["ill", "well"]
@@ -163,23 +180,35 @@ def test_finetune_writes_what_the_command_writes(tiny_model: TinyModel, tmp_path
     assert ours.evaluate(test, progress=False) == scores
     with pytest.raises(UsageError, match="data has 2 files"):
         ours.evaluate([test, train], progress=False)
-    assert greenadapt.load("ours", seed=1).predict("a virus") != ours.predict("a virus")
+    assert greenadapt.load("ours", reading=ReadingOptions(seed=1)).predict("a virus") != ours.predict("a virus")
     assert ours.scores["mean"] == scores["mean"]
 
 
+TASKS = ("--tasks", "tasks.toml", "--preset", "paper")
+
+
 @pytest.mark.parametrize(
-    "settings",
+    ("words", "settings"),
     [
-        {},
-        {"preset": "paper", "epochs": 3, "seeds": 2, "seed": 5},
-        {"decoding": "argmax", "mix": "both", "unlabelled": "texts.txt"},
-        {"chunk": 7, "max_length": 64, "memory": "other"},
-        {"task": None, "train": None, "tasks": "tasks.toml", "adapter": "lhuc", "preset": "paper"},
-        {"task": None, "train": None, "tasks": "tasks.toml", "steps_per_epoch": 9, "preset": "paper"},
+        (("--task", "ner"), {}),
+        (
+            ("--task", "ner", "--preset", "paper", "--epochs", 3, "--seeds", 2, "--seed", 5),
+            {"preset": "paper", "training": TrainConfig(epochs=3), "seeds": 2, "seed": 5},
+        ),
+        (
+            ("--task", "ner", "--decoding", "argmax", "--mix", "both", "--unlabelled", "texts.txt"),
+            {"task": TaskConfig(decoding="argmax"), "training": TrainConfig("both"), "unlabelled": "texts.txt"},
+        ),
+        (
+            ("--task", "ner", "--chunk", 7, "--max-length", 64, "--memory", "other"),
+            {"task": TaskConfig(chunk=7, max_length=64), "memory": "other"},
+        ),
+        ((*TASKS, "--adapter", "lhuc"), {"adapter": AdapterConfig("lhuc")}),
+        ((*TASKS, "--steps-per-epoch", 9), {"sampling": SamplingConfig(steps_per_epoch=9)}),
     ],
 )
 def test_a_call_and_a_command_ask_for_the_same(
-    settings: dict[str, Any], tmp_path: Path, run_alone: Run, monkeypatch: pytest.MonkeyPatch
+    words: tuple[Any, ...], settings: dict[str, Any], tmp_path: Path, run_alone: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests: list[Any] = []
 
@@ -191,14 +220,15 @@ def test_a_call_and_a_command_ask_for_the_same(
         monkeypatch.setattr(f"greenadapt.stages.finetune.{name}", stop)
     ner_file(tmp_path / "a.tsv")
     (tmp_path / "tasks.toml").write_text('[[task]]\nname = "a"\nkind = "ner"\ntrain = "a.tsv"\n')
-    arguments = {"model": "any", "task": "ner", "train": "a.tsv", **settings}
-    arguments = {name: value for name, value in arguments.items() if value is not None}
-    words = [word for name, value in arguments.items() for word in (f"--{name.replace('_', '-')}", value)]
-    run_alone("finetune", *(word for word in words if word is not True), code=2)
+    if "--tasks" in words:
+        settings = {"tasks": "tasks.toml", "preset": "paper", **settings}
+    else:
+        settings, words = {"task": "ner", "train": "a.tsv", **settings}, (*words, "--train", "a.tsv")
+    run_alone("finetune", "--model", "any", *words, code=2)
     with pytest.raises(UsageError, match=r"^stop$"):
-        greenadapt.finetune(**arguments)
+        greenadapt.finetune("any", **settings)
     assert requests[0] == requests[1]
-    assert requests[0].training.epochs == settings.get("epochs", 25 if "tasks" in settings else 10)
+    assert requests[0].training.epochs == {"paper": 25 if "tasks" in settings else 3}.get(settings.get("preset"), 10)
 
 
 def test_arguments_that_do_not_go_together_are_refused_before_data_are_read(tmp_path: Path) -> None:
@@ -207,13 +237,12 @@ def test_arguments_that_do_not_go_together_are_refused_before_data_are_read(tmp_
         yield {}
 
     for settings, message in (
-        ({"task": "ner", "adapter": "lhuc"}, "adapter is for tasks that share an encoder"),
-        ({"task": "ner", "negatives": 3}, "--negatives belongs to --task qa"),
-        ({"tasks": "tasks.toml"}, "train is for one task"),
+        ({"task": "ner", "adapter": AdapterConfig("lhuc")}, "adapter and sampling are for tasks that share an encoder"),
+        ({"tasks": "tasks.toml"}, "describes each task: leave out task, train"),
         ({}, "no task"),
     ):
         with pytest.raises(UsageError, match=message):
-            greenadapt.finetune("any", train=rows(), workspace=tmp_path / "ws", **settings)
+            greenadapt.finetune("any", train=rows(), options=in_workspace(tmp_path / "ws"), **settings)
     assert not (tmp_path / "ws").exists()
 
 
@@ -222,14 +251,14 @@ def test_self_training_is_that_of_the_command(tiny_model: TinyModel, tmp_path: P
     model, train = adapted(tiny_model), ner_file(tmp_path / "train.tsv")
     texts = [f"the virus of a {word}" for word in NEW] * 4
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
-    settings = {**TRAIN, "mix": "both", "epochs": 5, "batch_size": 8, "learning_rate": 5e-3}
+    settings = {"mix": "both", "epochs": 5, "batch_size": 8, "learning_rate": 5e-3}
     messages = run_alone(
         *("finetune", "--task", "ner", "-m", model, "--train", train, "-o", "theirs"),
         *("--unlabelled", "texts.txt", *options(settings)),
     ).stderr
     assert "sentences without labels" in messages
-    common: dict[str, Any] = {"train": train, "progress": False, **settings}
-    ours = greenadapt.finetune(model, "ner", out="ours", unlabelled=texts, **common)
+    training = TrainConfig(**settings)
+    ours = greenadapt.finetune(model, "ner", train, out="ours", unlabelled=texts, training=training, progress=False)
     assert files(Path(ours))["model.safetensors"] == files(tmp_path / "theirs")["model.safetensors"]
 
 
@@ -288,8 +317,8 @@ def test_load_says_what_a_folder_is_not(tiny_model: TinyModel, tmp_path: Path) -
         greenadapt.load("no-such/model")
     plain = tiny_model()
     assert type(greenadapt.load(plain)) is greenadapt.EncoderModel
-    with pytest.raises(UsageError, match="which has no seed"):
-        greenadapt.load(plain, seed=1)
+    with pytest.raises(UsageError, match="leave out task and reading"):
+        greenadapt.load(plain, reading=ReadingOptions(seed=1))
     moved = adapted(tiny_model)
     facts_file(moved)
     facts = {**json.loads((moved / "greenadapt.json").read_text()), "title": "medicine", "words": len(NEW)}
@@ -314,11 +343,9 @@ def test_the_client_of_the_hub_is_left_as_it_is(hub: Hub) -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"epoch": 3}, TypeError, "unexpected keyword argument 'epoch'"),
-        ({"rows": "best"}, UsageError, "rows is 'best', must be one of map"),
-        ({"epochs": 0}, UsageError, "--epochs is 0"),
-        ({"max_memory": "much"}, UsageError, "--max-memory is 'much'"),
-        ({"alpha": -2}, UsageError, "--alpha is -2.0, must be"),
+        ({"epochs": 3}, TypeError, "unexpected keyword argument 'epochs'"),
+        ({"w2v": {"epochs": 3}}, UsageError, "w2v is of type dict, must be a W2VConfig"),
+        ({"preset": "papers"}, UsageError, "preset is 'papers', must be paper"),
     ],
 )
 def test_wrong_arguments_are_named(settings: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -330,15 +357,16 @@ def test_wrong_arguments_are_named(settings: dict[str, Any], error: type[Excepti
 def test_errors_are_exceptions_and_warnings_are_pythons(
     tiny_model: TinyModel, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model, common = worded_model(tiny_model), {"out": tmp_path / "out", "workspace": tmp_path / "ws", "progress": False}
+    model = worded_model(tiny_model)
+    common: dict[str, Any] = {"out": tmp_path / "out", "options": in_workspace(tmp_path / "ws"), "progress": False}
     capsys.readouterr()
     with pytest.raises(MissingError, match="no corpus or file is called papers"):
         greenadapt.adapt("papers", model, **common)
     texts = ["\ud800 lone", *known_text().splitlines()]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        greenadapt.adapt(texts, model, **common, **W2V)
+        greenadapt.adapt(texts, model, **common, w2v=W2VConfig(**W2V))
     assert any("broken UTF-8" in str(warning.message) for warning in caught)
     with pytest.raises(ConflictError, match="another"):
-        greenadapt.adapt(texts, model, **common, **W2V, rows="norm")
+        greenadapt.adapt(texts, model, **common, w2v=W2VConfig(**W2V), expand=ExpandConfig("norm"))
     assert capsys.readouterr() == ("", "")

@@ -8,6 +8,7 @@ from transformers import AutoModel
 
 import greenadapt
 from greenadapt.api.models import ModelFolder
+from greenadapt.config import ReadingOptions
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from tests.conftest import Run, contents
 from tests.support.hub import Hub
@@ -44,7 +45,7 @@ def test_a_task_model_is_saved_whole_and_predicts_as_before(two_tasks: Path, tmp
     saved = model.save_pretrained(tmp_path / "saved")
     assert contents(saved) == contents(two_tasks)
     assert (saved / "manifest.json").is_file()
-    again = greenadapt.TaskModel.from_pretrained(str(saved), task="ill.1", max_length=32)
+    again = greenadapt.TaskModel.from_pretrained(str(saved), "ill.1", ReadingOptions(max_length=32))
     assert again(TEXTS) == again.predict(TEXTS) == model(TEXTS)
     assert again("the virus") == again.predict("the virus")
     assert list(again.tasks) == ["ill.1"]
@@ -109,7 +110,7 @@ def test_each_class_opens_its_own_models(tiny_model: TinyModel, model: greenadap
     qa = tiny_model("BertForQuestionAnswering", name="qa")
     assert type(greenadapt.EncoderModel.from_pretrained(plain)) is greenadapt.EncoderModel
     assert type(greenadapt.EncoderModel.from_pretrained(model.folder)) is greenadapt.AdaptedModel
-    assert type(greenadapt.TaskModel.from_pretrained(qa, max_length=48)) is greenadapt.TaskModel
+    assert type(greenadapt.TaskModel.from_pretrained(qa, reading=ReadingOptions(max_length=48))) is greenadapt.TaskModel
     mismatches: list[tuple[type[ModelFolder], Path, str]] = [
         (greenadapt.AdaptedModel, plain, "EncoderModel"),
         (greenadapt.TaskModel, model.folder, "AdaptedModel"),
@@ -118,7 +119,7 @@ def test_each_class_opens_its_own_models(tiny_model: TinyModel, model: greenadap
     for cls, folder, kind in mismatches:
         with pytest.raises(InputError, match=rf"{folder.name} is no {cls.__name__}: open it with {kind}\.from_pretr"):
             cls.from_pretrained(folder)
-    with pytest.raises(UsageError, match="which has no task"):
+    with pytest.raises(UsageError, match="leave out task and reading"):
         greenadapt.TaskModel.from_pretrained(plain, task="a")
     with pytest.raises(MissingError, match="no-such"):
         greenadapt.AdaptedModel.from_pretrained("no-such/model")

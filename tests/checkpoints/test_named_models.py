@@ -8,6 +8,7 @@ import pytest
 from huggingface_hub import constants
 
 import greenadapt
+from greenadapt.config import SessionOptions, W2VConfig
 from tests.conftest import Run, last_line
 from tests.support.file_server import serving
 from tests.support.small_tasks import adapted, facts_file
@@ -52,7 +53,9 @@ def test_an_adapted_model_does_not(
 def test_a_map_does_not(run_alone: Run, requests: list[str], tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
     (tmp_path / "t.txt").write_text("the tachycardia of a patient with coronavirus\n" * 200)
     model = greenadapt.adapt(
-        "t.txt", tiny_model(), out="adapted", workspace="ws", dim=8, epochs=1, min_count=1, workers=1
+        *("t.txt", tiny_model(), "adapted"),
+        w2v=W2VConfig(dim=8, epochs=1, min_count=1),
+        options=SessionOptions(Path("ws"), workers=1),
     )
     [file] = Path("ws").rglob("align/manifest.json")
     renamed(file, "facts", "model", "source")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import greenadapt
-from greenadapt.config import PAPER
+from greenadapt.config import PAPER, ExpandConfig, SessionOptions, W2VConfig
 from greenadapt.errors import UsageError
 from tests.conftest import Run, contents, last_line
 from tests.support.small_tasks import TinyModel, adapted, known_text, ner_file, worded_model
@@ -75,21 +75,16 @@ def test_the_preset_of_adapt(
 def test_the_preset_in_python(run_alone: Run, adapt: tuple[object, ...], tmp_path: Path) -> None:
     run_alone(*adapt, "--rows", "map", "-o", "map")
     settings: dict[str, Any] = {
-        "dim": 16,
-        "min_count": 1,
-        "epochs": 1,
-        "alpha": 0.025,
-        "workers": 1,
-        "engine": "gensim",
+        "model": adapt[4],
+        "w2v": W2VConfig(dim=16, min_count=1, epochs=1, alpha=0.025, engine="gensim"),
+        "options": SessionOptions(workers=1),
+        "progress": False,
     }
-    settings |= {"model": adapt[4], "progress": False}
-    for name, rows in (("paper", {}), ("norm", {"rows": "norm"})):
+    for name, expand in (("paper", ExpandConfig()), ("norm", ExpandConfig("norm"))):
         with pytest.warns(UserWarning, match="explains nothing|no more than by chance"):
-            greenadapt.adapt("text.txt", preset="paper", out=name, **settings, **rows)
-        assert rows_of(tmp_path / name) == rows.get("rows", "map")
+            greenadapt.adapt("text.txt", preset="paper", out=name, expand=expand, **settings)
+        assert rows_of(tmp_path / name) == ("map" if name == "paper" else "norm")
     assert model_files(tmp_path / "paper") == model_files(tmp_path / "map")
-    with pytest.raises(UsageError, match="preset is 'papers', must be paper"):
-        greenadapt.adapt("text.txt", preset="papers", **settings)
 
 
 def test_the_preset_of_cross_validation(

@@ -11,6 +11,7 @@ import greenadapt
 from greenadapt.cli import app
 from greenadapt.cli.options import FIELDS
 from greenadapt.cli.settings import commands_of, options_of
+from greenadapt.config import AlignConfig, ExpandConfig, TextOptions
 from greenadapt.errors import UsageError
 from tests.conftest import WORDS, Run, last_line, tiny_model_in
 
@@ -119,13 +120,13 @@ def test_a_field_of_some_documents_is_enough(run_alone: Run, tiny_model: Callabl
 @pytest.mark.parametrize(
     ("settings", "names"),
     [
-        ({"replace_all": True}, ("--replace-all", "--rows map")),
-        ({"random_scale": "matched", "method": "lstsq"}, ("--random-scale", "--method random")),
-        ({"field": "abstract"}, ("field", "t.txt")),
+        ({"expand": ExpandConfig(replace_all=True)}, ("--replace-all", "--rows map")),
+        ({"align": AlignConfig("lstsq", random_scale="matched")}, ("--random-scale", "--method random")),
+        ({"text": TextOptions(fields=("abstract",))}, ("field", "t.txt")),
     ],
 )
 def test_the_same_in_python(settings: dict[str, Any], names: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("some text\n")
     with pytest.raises(UsageError) as refused:
-        greenadapt.adapt(tmp_path / "t.txt", "minilm", workspace=tmp_path / "ws", **settings)
+        greenadapt.adapt(tmp_path / "t.txt", "minilm", **settings)
     assert [name for name in names if name not in str(refused.value)] == []

@@ -83,7 +83,7 @@ TEXTS = [" ".join(words) for words in sentences(30, 0)]
 
 
 def predicted(folder: Path, **options: Any) -> list[dict[str, Any]]:
-    return greenadapt.load(folder, **options).predict(TEXTS, tags=True)
+    return greenadapt.load(folder, reading=ReadingOptions(**options)).predict(TEXTS, tags=True)
 
 
 def logits_of(folder: Path, task: str | None = None, **options: Any) -> list[np.ndarray]:

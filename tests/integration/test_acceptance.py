@@ -21,7 +21,6 @@ from greenadapt.errors import InputError
 from greenadapt.progress import Silent
 from greenadapt.stages import adapt as adapt_stage
 from greenadapt.stages import expand
-from greenadapt.stages.adapt import AdaptRequest
 from greenadapt.stages.session import Session
 from greenadapt.store.arrays import ArrayFile
 from greenadapt.store.results import Result, open_result, verified
@@ -32,7 +31,7 @@ from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.support.processes import Forked
 
-PLAN = AdaptRequest(W2VConfig(min_count=1, epochs=1), AlignConfig(), ExpandConfig(rows="map"), TextOptions())
+VECTORS, ROWS = W2VConfig(min_count=1, epochs=1, alpha=0.025), ExpandConfig(rows="map")
 ABSTRACTS = """\
 Supraventricular tachycardia is a fast heart rhythm: it begins above the ventricles of the heart. Amiodarone stops it.
 COVID-19 is caused by SARS-CoV-2, a coronavirus, and myocarditis was seen in patients with COVID-19 and tachycardia.
@@ -56,12 +55,12 @@ class Adapted:
         return self.stages[-1].path
 
 
-def adapt(root: Path, model: Path | str, plan: AdaptRequest = PLAN) -> list[Result]:
+def adapt(root: Path, model: Path | str) -> list[Result]:
     root.mkdir(parents=True, exist_ok=True)
     corpus = root / "abstracts.txt"
     corpus.write_text(ABSTRACTS * 3 + LONG + "\n")
-    session = Session(Workspace(root / "ws"), Silent())
-    return adapt_stage.adapt(session, str(corpus), str(model), replace(plan, text=TextOptions(keep_duplicates=True)))
+    session, text = Session(Workspace(root / "ws"), Silent()), TextOptions(keep_duplicates=True)
+    return adapt_stage.adapt(session, str(corpus), str(model), text, VECTORS, AlignConfig(), ROWS)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +142,7 @@ def test_checks_7_and_8_on_the_offline_model(adapted: Adapted, tokenizers: tuple
 def test_check_7_greedy(adapted: Adapted, tmp_path: Path) -> None:
     """Check 7: with ``--oov greedy`` tachycardias is tachycardia ##s, in both tokenizers."""
     session = Session(Workspace(tmp_path), Silent(), out=tmp_path / "greedy")
-    config = replace(PLAN.expand, oov="greedy")
+    config = replace(ROWS, oov="greedy")
     folder = expand.expand(session, None, None, config, adapted.stages[2].path).path
     tokenizer, dual = AutoTokenizer.from_pretrained(folder), DualTokenizer.load(folder)
     expected = [*ids(tokenizer, "tachycardia"), load_tokenizer(adapted.base).token_to_id("##s")]
@@ -156,7 +155,7 @@ def test_check_9_restricted_to_a_task_is_the_same_model_there(adapted: Adapted, 
     task = tmp_path / "task.txt"
     task.write_text("Amiodarone stops tachycardia.\nNo tachycardias of EGFR-kinase, COVID-19!\n")
     session = Session(Workspace(tmp_path), Silent(), out=tmp_path / "small")
-    small = expand.expand(session, None, None, replace(PLAN.expand, restrict_to=(str(task),)), adapted.stages[2].path)
+    small = expand.expand(session, None, None, replace(ROWS, restrict_to=(str(task),)), adapted.stages[2].path)
     assert 0 < small.manifest.counts["words"] < adapted.stages[-1].manifest.counts["words"]
     for text in task.read_text().splitlines():
         outputs = []
@@ -331,8 +330,9 @@ def test_a_corpus_that_went_bad_leaves_its_own_earlier_results(
     stages = adapt(tmp_path, model)
     corpus = tmp_path / "abstracts.txt"
     corpus.write_bytes(content)
+    session = Session(Workspace(tmp_path / "ws"), Silent())
     with pytest.raises(InputError, match=message):
-        adapt_stage.adapt(Session(Workspace(tmp_path / "ws"), Silent()), str(corpus), str(model), PLAN)
+        adapt_stage.adapt(session, str(corpus), str(model), TextOptions(), VECTORS, AlignConfig(), ROWS)
     for stage in stages:
         again = verified(open_result(stage.path, stage.manifest.stage))
         assert (again.folder, again.manifest) == (stage.folder, stage.manifest)

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 import greenadapt
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import RetrievalConfig
+from greenadapt.config import ReadingOptions, RetrievalConfig
 from greenadapt.errors import MissingError, ResourceError, UsageError
 from greenadapt.server import batching
 from greenadapt.server import models as served
@@ -54,7 +54,7 @@ def test_predictions_are_those_of_the_api_in_every_view(client: TestClient, mode
         response = client.post("/predict", json=request).json()
         assert (response["model"], response["view"]) == (name, view or "mean")
         by_view[view] = response["predictions"]
-        assert close_to(by_view[view], greenadapt.load(models / name, pool=view).predict(texts))
+        assert close_to(by_view[view], greenadapt.load(models / name, reading=ReadingOptions(view)).predict(texts))
     assert not close_to(by_view["base"], by_view["expanded"])
     # Labels that are markup stay text.
     assert name == "ner" or {*by_view[None][0]["probabilities"]} == {*LABELS}

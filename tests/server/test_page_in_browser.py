@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import greenadapt
+from greenadapt.config import ReadingOptions
 from tests.support.chromium import NEEDS_CHROMIUM, chromium, fits_a_phone
 from tests.support.small_served import LABELS, TEXT, application
 
@@ -57,7 +58,7 @@ def test_predictions_show_and_markup_is_text(models: Path) -> None:
         assert browser.find_elements("css selector", "#results h2, #results mark")
         assert "<img src=x onerror=alert(1)>" in shown
         for view in ("mean", "base", "expanded"):
-            entities = greenadapt.load(models / "ner", pool=view).predict([TEXT])[0]["entities"]
+            entities = greenadapt.load(models / "ner", reading=ReadingOptions(view)).predict([TEXT])[0]["entities"]
             assert all(f"{entity['text']} {entity['type']} {entity['score']:.2f}" in shown for entity in entities)
         assert all(label in results(browser, model="labels", text="a virus", view="") for label in LABELS)
         [best] = greenadapt.load(models / "squad").answer("what virus", TEXT, top=1)

@@ -13,7 +13,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AlignConfig, AssessConfig, ExpandConfig, TextOptions, W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus, find_contexts
 from greenadapt.errors import InputError, MissingError
-from greenadapt.stages.adapt import AdaptRequest, adapt
+from greenadapt.stages.adapt import adapt
 from greenadapt.stages.align import align
 from greenadapt.stages.assess import assess_rows
 from greenadapt.stages.expand import expand
@@ -28,10 +28,9 @@ def adapted(session: Session, tiny_model: TinyModel, tmp_path: Path) -> list[Res
     """The results of ``adapt``."""
     frequent = [KNOWN[::2][i:] + KNOWN[::2][:i] for i in range(1, 9)]
     (tmp_path / "text.txt").write_text(known_text() + "".join(f"{' '.join(words * 12)}\n" for words in frequent))
-    plan = AdaptRequest(
-        W2VConfig(min_count=1, epochs=1, dim=16), AlignConfig(heldout=0.2), ExpandConfig(rows="pieces"), TextOptions()
-    )
-    return adapt(session, str(tmp_path / "text.txt"), str(worded_model(tiny_model)), plan)
+    vectors, rows = W2VConfig(min_count=1, epochs=1, dim=16, alpha=0.025), ExpandConfig(rows="pieces")
+    text, model = str(tmp_path / "text.txt"), str(worded_model(tiny_model))
+    return adapt(session, text, model, TextOptions(), vectors, AlignConfig(heldout=0.2), rows)
 
 
 def _state(model: Any, ids: Any, position: int) -> Any:

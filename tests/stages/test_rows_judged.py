@@ -10,7 +10,7 @@ import pytest
 from lxml import html
 
 import greenadapt
-from greenadapt.config import RowChoice
+from greenadapt.config import ExpandConfig, RowChoice, SessionOptions, W2VConfig
 from greenadapt.store.results import read_manifest
 from tests.conftest import Run
 from tests.support.small_tasks import TinyModel, known_text, worded_model
@@ -81,8 +81,12 @@ def test_the_figures_need_no_map_beside_the_model(adapt_by: Any, tmp_path: Path)
 
 @pytest.mark.slow
 def test_python_warns_of_what_was_written(adapt_by: Any, tiny_model: TinyModel, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"dim": 32, "min_count": 1, "epochs": 1, "workers": 1, "engine": "gensim"}
+    settings: dict[str, Any] = {
+        "w2v": W2VConfig(dim=32, min_count=1, epochs=1, engine="gensim"),
+        "expand": ExpandConfig("form"),
+        "options": SessionOptions(workers=1),
+    }
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        greenadapt.adapt(known_text(), worded_model(tiny_model), rows="form", out="a", progress=False, **settings)
+        greenadapt.adapt(known_text(), worded_model(tiny_model), "a", progress=False, **settings)
     assert not any("the map" in str(warning.message) for warning in caught)

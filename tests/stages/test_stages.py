@@ -6,6 +6,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from greenadapt.errors import ConflictError, InputError, MissingError, UsageErro
 from greenadapt.stages import align as align_stage
 from greenadapt.stages import corpus as corpus_stage
 from greenadapt.stages import expand, neighbours, w2v
-from greenadapt.stages.adapt import AdaptRequest, adapt
+from greenadapt.stages.adapt import adapt
 from greenadapt.stages.compile import export_vectors
 from greenadapt.stages.session import Session
 from greenadapt.store.arrays import Array, ArrayFile
@@ -28,7 +29,17 @@ from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import WORDS, Notes
 from tests.support.small_tasks import TinyModel
 
-PLAN = AdaptRequest(W2VConfig(min_count=1, epochs=2), AlignConfig(), ExpandConfig(rows="map"), TextOptions())
+
+class Plan(NamedTuple):
+    """The configurations of ``adapt``."""
+
+    text: TextOptions
+    w2v: W2VConfig
+    align: AlignConfig
+    expand: ExpandConfig
+
+
+PLAN = Plan(TextOptions(), W2VConfig(min_count=1, epochs=2, alpha=0.025), AlignConfig(), ExpandConfig(rows="map"))
 NEW = ["tachycardia", "coronavirus", "dtypes", "eigenvalues"]
 
 
@@ -55,7 +66,7 @@ def rows_of(result: Result) -> Array:
 @pytest.fixture
 def results(session: Session, corpus: str, model: str) -> list[Result]:
     """The corpus, the vectors, the map and the adapted model."""
-    return adapt(session, corpus, model, PLAN)
+    return adapt(session, corpus, model, *PLAN)
 
 
 @pytest.mark.slow
@@ -108,7 +119,7 @@ def test_the_result_names_no_code_and_a_note_says_so(session: Session, notes: No
     for name in ("config.json", "tokenizer_config.json"):
         settings = json.loads((Path(model) / name).read_text())
         (Path(model) / name).write_text(json.dumps({**settings, "auto_map": {"AutoModel": "owner/name--evil.Model"}}))
-    folder = adapt(session, corpus, model, PLAN)[-1].path
+    folder = adapt(session, corpus, model, *PLAN)[-1].path
     for name in ("config.json", "tokenizer_config.json", "base_tokenizer/tokenizer_config.json"):
         assert "auto_map" not in (folder / name).read_text()
     (note,) = [note for note in notes.notes if "auto_map" in note]
@@ -120,28 +131,28 @@ def test_changed_text_is_noticed_and_only_then_work_is_done(
     session: Session, results: list[Result], corpus: str, model: str
 ) -> None:
     assert [result.fresh for result in results] == [True] * 4
-    again = adapt(session, corpus, model, PLAN)
+    again = adapt(session, corpus, model, *PLAN)
     assert [(result.fresh, result.folder) for result in again] == [(False, result.folder) for result in results]
     with open(corpus, "a") as file:
         file.write("tachycardia coronavirus patient heart rate virus cell\n" * 20)
-    assert [result.fresh for result in adapt(session, corpus, model, PLAN)] == [True] * 4
+    assert [result.fresh for result in adapt(session, corpus, model, *PLAN)] == [True] * 4
 
 
 @pytest.mark.slow
 def test_out_goes_elsewhere_and_vectors_come_from_elsewhere(
     session: Session, corpus: str, model: str, tmp_path: Path
 ) -> None:
-    whole = adapt(replace(session, out=tmp_path / "adapted"), corpus, model, PLAN)
+    whole = adapt(replace(session, out=tmp_path / "adapted"), corpus, model, *PLAN)
     assert whole[-1].path == tmp_path / "adapted"
     assert not (tmp_path / "adapted").is_symlink()
     copy = tmp_path / "other.txt"
     copy.write_text(Path(corpus).read_text("utf-8"), "utf-8")
-    other = replace(PLAN, expand=ExpandConfig(rows="norm"))
+    other = PLAN._replace(expand=ExpandConfig(rows="norm"))
     with pytest.raises(ConflictError, match=r"adapted holds another result \(rows: map → norm"):  # before it is read
-        adapt(replace(session, out=tmp_path / "adapted"), str(copy), model, other)
+        adapt(replace(session, out=tmp_path / "adapted"), str(copy), model, *other)
     assert len(session.workspace.corpora()) == 1
     with pytest.raises(ConflictError, match=r"adapted holds another result \("):
-        adapt(replace(session, out=tmp_path / "adapted"), str(copy), model, PLAN)
+        adapt(replace(session, out=tmp_path / "adapted"), str(copy), model, *PLAN)
     export_vectors(session, tmp_path / "my.vec.gz", corpus, None)
     empty = Session(Workspace(tmp_path / "elsewhere"), Notes(), out=tmp_path / "map")
     aligned = align_stage.align(empty, None, model, PLAN.align, tmp_path / "my.vec.gz")
@@ -329,12 +340,12 @@ def test_neighbours_are_those_of_the_adapted_models_rows(
 def test_another_configuration_is_another_result_and_the_name_moves(
     session: Session, results: list[Result], corpus: str, model: str
 ) -> None:
-    procrustes = replace(PLAN, align=AlignConfig(method="procrustes"))
-    others = adapt(session, corpus, model, procrustes)
+    procrustes = PLAN._replace(align=AlignConfig(method="procrustes"))
+    others = adapt(session, corpus, model, *procrustes)
     assert [result.fresh for result in others] == [False, False, True, True]
     assert others[-1].path == results[-1].path  # the name
     assert others[-1].path.resolve() == others[-1].folder != results[-1].folder
-    assert [result.fresh for result in adapt(session, corpus, model, PLAN)] == [False] * 4
+    assert [result.fresh for result in adapt(session, corpus, model, *PLAN)] == [False] * 4
     assert results[-1].path.resolve() == results[-1].folder
 
 

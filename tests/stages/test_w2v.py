@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.config import CHOSEN_FOR_VECTORS, W2VConfig
+from greenadapt.config import W2VConfig
 from greenadapt.stages.w2v import with_schedule
 from tests.conftest import WORDS, Run
 
@@ -15,9 +15,9 @@ from tests.conftest import WORDS, Run
     ("n_words", "epochs"), [(0, 20), (200_000, 20), (10**6, 20), (9 * 10**6, 10), (64 * 10**6, 5), (10**10, 5)]
 )
 def test_less_text_is_read_more_often(n_words: int, epochs: int) -> None:
-    assert with_schedule(W2VConfig(), CHOSEN_FOR_VECTORS, n_words) == W2VConfig(epochs=epochs, alpha=0.05)
-    assert with_schedule(W2VConfig(alpha=0.1), {"epochs"}, n_words) == W2VConfig(epochs=epochs, alpha=0.1)
-    assert with_schedule(W2VConfig(), (), n_words) == W2VConfig()
+    assert with_schedule(W2VConfig(), n_words) == W2VConfig(epochs=epochs, alpha=0.05)
+    assert with_schedule(W2VConfig(alpha=0.1), n_words) == W2VConfig(epochs=epochs, alpha=0.1)
+    assert with_schedule(W2VConfig(epochs=5, alpha=0.025), n_words) == W2VConfig()  # also values that are the defaults
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 import greenadapt
 from greenadapt.checkpoints.layout import SEEDS
-from greenadapt.config import TaskConfig, TrainConfig
+from greenadapt.config import ReadingOptions, TaskConfig, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.compare import compare, finetune
@@ -96,7 +96,8 @@ def test_the_second_model_is_that_of_a_file_with_predicted_sentences(taught: Tau
     texts = read_unlabelled(data, request.unlabelled or "", Silent())
     order = np.argsort(random_bits(len(texts), 0, Purpose.SELF_TRAINING), kind="stable")
     texts = [texts[i] for i in order]
-    rows = greenadapt.load(first.path, margin=1.0).predict([{"tokens": list(text.words)} for text in texts], tags=True)
+    tagger = greenadapt.load(first.path, reading=ReadingOptions(margin=1.0))
+    rows = tagger.predict([{"tokens": list(text.words)} for text in texts], tags=True)
     predicted = confident_sentences(labelled, texts, rows)
     file = tmp_path / "both.tsv"
     blocks = ["".join(f"{word}\t{tag}\n" for word, tag in zip(s.words, s.tags or (), strict=True))

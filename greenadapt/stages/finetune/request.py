@@ -1,13 +1,13 @@
 """A fine-tuning request: its starting model, its tasks with their examples, and its seeds."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from statistics import fmean, median_low, stdev
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from greenadapt.config import (
     PAPER,
     AdapterConfig,
     MemoryConfig,
-    NumberOfSeeds,
     RunConfig,
     SamplingConfig,
     TaskConfig,
@@ -31,12 +30,10 @@ from greenadapt.config import (
 )
 from greenadapt.corpus.opening import refuse_read_once, require_source
 from greenadapt.errors import InputError, UsageError, counted
-from greenadapt.fields import check_value, option_fields
 from greenadapt.inference.entries import read_entries
 from greenadapt.inference.search.paragraphs import sentence_gaps
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.progress import PrefixedProgress, Progress, Silent
-from greenadapt.stages.session import Session, adapted_model
 from greenadapt.store.files import Json
 from greenadapt.tasks.base import Encoder, Task, TaskData, make_task
 from greenadapt.tasks.metrics import average, chosen_metric, metric_of
@@ -320,93 +317,25 @@ class FinetuneRequest:
         return sources
 
 
-def _parameters(*configs: Any) -> tuple[str, ...]:
-    return tuple(field.parameter for config in configs for field in option_fields(config).values())
+def make_request(
+    model: str, tasks: TaskConfig | Path, preset: str | None, explicit: Collection[str], **fields: Any
+) -> FinetuneRequest:
+    """The request of ``greenadapt finetune`` and of its Python function, for one task or for the file ``tasks``.
 
-
-_OF_MANY_TASKS = _parameters(AdapterConfig, SamplingConfig)
-"""Arguments that only training on many tasks has."""
-_OF_ONE_TASK = (
-    *("task", "train", "dev", "test", *_parameters(TaskConfig)),
-    *("unlabelled", "save_logits", "compare", "reference"),
-)
-"""Arguments that only training on one task has."""
-
-Refuse = Callable[[Iterable[str], str], None]
-"""Raises ``UsageError`` if the user set one of the arguments; the second parameter says why it has no use."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FinetuneArguments:
-    """The arguments of ``greenadapt finetune`` and of its Python function, and the rules between them."""
-
-    explicit: Collection[str]
-    """Names of the arguments that the user set."""
-    model: str | None
-    corpus: str | None = None
-    """Train the workspace's adapted model of this corpus, with ``model`` as its base model."""
-    task: Callable[..., TaskConfig]
-    """Makes the configuration of a single task."""
-    save_logits: bool = False
-    tasks: Path | None
-    """The file of many tasks, instead of a single task."""
-    adapter: AdapterConfig
-    sampling: SamplingConfig
-    training: TrainConfig
-    preset: Literal["paper"] | None
-    memory: str | None
-    memory_config: MemoryConfig
-    run: RunConfig
-    seeds: int
-    """Number of models, each with its seed."""
-    seed: int
-    """The first of the seeds."""
-
-    def check(self, refuse: Refuse) -> None:
-        """Raise ``UsageError`` for arguments that exclude each other, before any work."""
-        check_value("--seeds", self.seeds, NumberOfSeeds)
-        if self.tasks is None:
-            refuse(_OF_MANY_TASKS, "is for tasks that share an encoder: use it with --tasks, or leave it out")
-            if "task" not in self.explicit:
-                raise UsageError("no task", "give --task ner, classification or qa, or --tasks FILE for many tasks")
-            self.task()
-            return
-        refuse(_OF_ONE_TASK, "is for one task, but the file of --tasks describes each task: leave it out")
-
-    def request(
-        self,
-        session: Session,
-        train: tuple[str, ...] = (),
-        dev: str | None = None,
-        test: str | None = None,
-        unlabelled: str | None = None,
-    ) -> FinetuneRequest:
-        """The request for checked arguments; for a single task, with its files or data set ids."""
-        common: dict[str, Any] = {
-            "training": self._with_preset(self.training, PAPER if self.tasks is None else PALS_PAPER),
-            "run": self.run,
-            "seeds": tuple(range(self.seed, self.seed + self.seeds)),
-            "memory": self.memory,
-            "memory_config": self.memory_config,
-        }
-        start = adapted_model(session, self.corpus, self.model)
-        if self.tasks is None:
-            chosen = set() if self.preset else CHOSEN_FOR_TRAINING | CHOSEN_FOR_ENTITIES.keys()
-            common |= {
-                "automatic": chosen - {*self.explicit},
-                "save_logits": self.save_logits,
-                "unlabelled": unlabelled,
-            }
-            return FinetuneRequest.of_one(start, train, dev, test, self.task(), **common)
-        sampling = self._with_preset(self.sampling, PALS_PAPER_SAMPLING)
-        tasks = read_tasks_file(self.tasks, is_paper=self.preset is not None)
-        return FinetuneRequest(start, tasks, self.adapter, sampling, **common)
-
-    def _with_preset(self, config: Any, paper: Json) -> Any:
-        """``config`` with the ``paper``'s settings, if that is the preset, where the user set no others."""
-        if self.preset is None:
-            return config
-        return replace(config, **{name: value for name, value in paper.items() if name not in self.explicit})
+    ``fields`` are those of either kind of request; those of the other kind are left out. The ``preset`` sets, and
+    greenadapt chooses, what is not among the ``explicit`` settings.
+    """
+    is_paper, is_one = preset is not None, isinstance(tasks, TaskConfig)
+    papers = {"training": PAPER if is_one else PALS_PAPER, "sampling": PALS_PAPER_SAMPLING} if is_paper else {}
+    for name, paper in papers.items():
+        values = {setting: value for setting, value in paper.items() if setting not in explicit}
+        fields[name] = replace(fields[name], **values)
+    others = ("adapter", "sampling") if is_one else ("train", "dev", "test", "unlabelled", "save_logits")
+    fields = {name: value for name, value in fields.items() if name not in others}
+    if not isinstance(tasks, TaskConfig):
+        return FinetuneRequest(model, read_tasks_file(tasks, is_paper=is_paper), **fields)
+    chosen = set() if is_paper else CHOSEN_FOR_TRAINING | CHOSEN_FOR_ENTITIES.keys()
+    return FinetuneRequest.of_one(model, task=tasks, automatic=chosen - {*explicit}, **fields)
 
 
 def has_added_words(folder: Path) -> bool:

@@ -115,7 +115,7 @@ def test_questions_of_data_are_scored_kept_and_the_same_from_python(
     assert [row["id"] for row in answered] == ["0", "1", "2", "3"]
     assert json.loads(run_alone("qa", *options, "--passages", 2).stdout)["status"] == "up to date"
     assert "passages" in run_alone("qa", *options, "--passages", 3, code=1).stderr
-    loaded = greenadapt.load(model, max_length=64)
+    loaded = greenadapt.load(model, reading=ReadingOptions(max_length=64))
     assert isinstance(loaded, greenadapt.TaskModel)
     from_python = loaded.answer([row["question"] for row in rows], [row["context"] for row in rows], passages=2)
     for ours, row in zip(from_python, answered, strict=True):
