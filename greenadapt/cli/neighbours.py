@@ -45,7 +45,6 @@ def neighbours(
     if as_json:
         for row in rows:
             nearest = [{"word": word, "cosine": round(cosine, 4)} for word, cosine in row.neighbours]
-            trust = {"count": row.count, "precision_at_10": row.precision_at_10}
-            print_json({"word": row.word, "view": row.view, "neighbours": nearest, **trust})
+            print_json({"word": row.word, "view": row.view, "neighbours": nearest, "count": row.count})
         return
     print_neighbours([row for row in rows if is_verbose() or row.view != BEFORE], top)

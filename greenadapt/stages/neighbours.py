@@ -12,12 +12,13 @@ from greenadapt.progress import Progress
 from greenadapt.stages.align import find_alignment, fitted_vectors
 from greenadapt.stages.expand import alignment_of
 from greenadapt.stages.session import EXPAND, OpenedBase, Session, model_of, require_made_for
-from greenadapt.store.files import Json, expanded
+from greenadapt.store.files import expanded
 from greenadapt.store.results import MANIFEST, Result, open_result, read_manifest, verified
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.neighbours import ModelRows, Neighbours, Space, neighbour_table, pieces_of
+from greenadapt.vectors.quality import has_counts
 from greenadapt.vectors.word_vectors import WordVectors
 
 
@@ -46,31 +47,27 @@ def neighbours(
     opened = OpenedBase(model_of(verified(aligned)))
     opened.require_unchanged(aligned)
     adapted = None if alignment is not None else _adapted(session, aligned)
-    if adapted is not None:
-        vectors = fitted_vectors(aligned).vectors
-        return _tables(session, ModelRows.open(adapted.folder), adapted, vectors, words, top)
     vectors, vocabulary = fitted_vectors(aligned).vectors, opened.vocabulary
+    if adapted is not None:
+        return _tables(session, ModelRows.open(adapted.folder), vectors, words, top)
     base = pieces_of(vocabulary, opened.checkpoint.embedding()[: vocabulary.size])
     domain = _space_of(vectors)
     known = [domain.rows, base.rows]
     queries = _known_words(words, WordSplitter(vocabulary.tokenizer), known, session.progress)
-    table = neighbour_table(queries, domain, base, Alignment.load(aligned.folder).apply, top)
-    figures = aligned.manifest.facts["heldout"]["figures"] or {}
-    return _trusted(table, vectors, figures)
+    return _counted(neighbour_table(queries, domain, base, Alignment.load(aligned.folder).apply, top), vectors)
 
 
 def _of_model(session: Session, folder: Path, corpus: str | None, words: Sequence[str], top: int) -> list[Neighbours]:
     """The table of an adapted model; without its word vectors or its map, of its rows alone."""
     is_adapted = (folder / MANIFEST).is_file() and read_manifest(folder).stage == EXPAND  # else trained, or pushed
-    adapted = open_result(folder, EXPAND) if is_adapted else None
-    if adapted is not None and corpus is not None:
-        require_made_for(session, adapted, "--model", corpus, None)
+    if is_adapted and corpus is not None:
+        require_made_for(session, open_result(folder, EXPAND), "--model", corpus, None)
     vectors = None
     try:
         vectors = fitted_vectors(alignment_of(folder)).vectors
     except MissingError as error:
         session.progress.note(f"the neighbours of word vectors are left out: {error}")
-    return _tables(session, ModelRows.open(folder), adapted, vectors, words, top)
+    return _tables(session, ModelRows.open(folder), vectors, words, top)
 
 
 def _adapted(session: Session, aligned: Result) -> Result | None:
@@ -89,7 +86,6 @@ def _adapted(session: Session, aligned: Result) -> Result | None:
 def _tables(
     session: Session,
     rows: ModelRows,
-    adapted: Result | None,
     vectors: WordVectors | None,
     words: Sequence[str],
     top: int,
@@ -100,25 +96,16 @@ def _tables(
     domain = _space_of(vectors)
     queries = _known_words(words, rows.splitter, [rows.words, domain.rows], session.progress)
     table = [*rows.table(queries, top), *neighbour_table(queries, domain, rows.base, None, top)]
-    facts: Json = (adapted.manifest.facts.get("rows") if adapted else None) or {"recipe": "", "heldout": {}}
-    figures = facts["heldout"].get(facts["recipe"]) or {}
-    return _trusted(sorted(table, key=lambda row: queries.index(row.word)), vectors, figures)
+    return _counted(sorted(table, key=lambda row: queries.index(row.word)), vectors)
 
 
-def _trusted(table: Sequence[Neighbours], vectors: WordVectors, figures: Json) -> list[Neighbours]:
-    return [replace(row, **_trust(row.word, vectors, figures.get("by_count", ()))) for row in table]
-
-
-def _trust(word: str, vectors: WordVectors, bands: Sequence[Json]) -> Json:
-    """``count`` of a word, and ``precision_at_10`` of the last of ``bands`` that begins at it or below.
-
-    Vectors without counts have no bands.
-    """
-    if not bands or word not in vectors.index:
-        return {}
-    count = int(vectors.counts[vectors.index[word]])
-    reached = [band["precision_at_10"] for band in bands if band["min_count"] <= count]
-    return {"count": count, "precision_at_10": reached[-1] if reached else None}
+def _counted(table: Sequence[Neighbours], vectors: WordVectors) -> list[Neighbours]:
+    """The rows with the counts of their words; vectors without counts leave them as they are."""
+    if not has_counts(vectors.counts):
+        return [*table]
+    words = {row.word for row in table} & vectors.index.keys()
+    counts = {word: int(vectors.counts[vectors.index[word]]) for word in words}
+    return [replace(row, count=counts.get(row.word)) for row in table]
 
 
 def _space_of(vectors: WordVectors) -> Space:

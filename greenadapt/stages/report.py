@@ -1,9 +1,6 @@
 """``report``: one page about the results for a corpus and a model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,6 @@ from greenadapt import __version__
 from greenadapt.checkpoints.layout import TASK_FILE, is_multitask, read_described
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.corpus.opening import source_input
-from greenadapt.corpus.prepared import read_vocabulary
 from greenadapt.errors import GreenadaptError, MissingError, as_percent, require
 from greenadapt.progress import Silent
 from greenadapt.report.page import (
@@ -34,19 +30,17 @@ from greenadapt.stages.finetune.compare import statistics_of
 from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.session import ALIGN, CORPUS, EXPAND, FINETUNE, PRETRAIN, W2V, Session
 from greenadapt.stages.status import with_ancestors
-from greenadapt.store.arrays import Array, FloatArray
+from greenadapt.store.arrays import Array
 from greenadapt.store.files import Json
 from greenadapt.store.outputs import check_file, open_file
-from greenadapt.store.results import MANIFEST, Result, found_at, input_result, read_manifest
+from greenadapt.store.results import Result
 from greenadapt.store.workspace import is_key_of
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.metrics import groups_of, interval, paired, resampled
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.vectors.neighbours import on_plane, unit_rows
-from greenadapt.vectors.quality import has_counts
 from greenadapt.vectors.rows import mean_of_pieces
-from greenadapt.vectors.word_vectors import VOCABULARY
 
 _FEWEST = 20
 """The smallest number of words in a map."""
@@ -55,116 +49,34 @@ _N_NAMED = 8
 """The number of words in the map that get a label."""
 
 
-@dataclass(frozen=True)
-class Adapted:
-    """An adapted model; each part is read once, and only samples of the rows."""
-
-    result: Result
-    name: str
-
-    @property
-    def corpus(self) -> str | None:
-        """The name of the corpus."""
-        return self.result.manifest.facts.get("corpus")
-
-    @cached_property
-    def tokenizer(self) -> DualTokenizer:
-        """Both tokenizations."""
-        return DualTokenizer.load(self.result.folder)
-
-    @cached_property
-    def words(self) -> list[str]:
-        """The word of each new row."""
-        return self.tokenizer.added.all_surfaces()
-
-    @cached_property
-    def counts(self) -> Array | None:
-        """How often the word of each new row occurs, int64 (n,); ``None`` without the vectors or their counts."""
-        vocabulary = self._vocabulary()
-        if vocabulary is None:
-            return None
-        words, counts = read_vocabulary(vocabulary)
-        if not has_counts(counts):
-            return None
-        by_word = dict(zip(words, counts.tolist(), strict=True))
-        return np.fromiter(map(by_word.get, self.words, repeat(0)), np.int64, len(self.words))
-
-    def _vocabulary(self) -> Path | None:
-        """``vocabulary.tsv`` of the vectors that the rows were made from."""
-        aligned = found_at(self.result.manifest.inputs["alignment"], self.result.path)
-        if (aligned / VOCABULARY).is_file():  # imported vectors
-            return aligned / VOCABULARY
-        if not (aligned / MANIFEST).is_file():
-            return None
-        trained = input_result(read_manifest(aligned).inputs["vectors"], aligned)
-        return trained / VOCABULARY if trained is not None and read_manifest(trained).stage == W2V else None
-
-    @cached_property
-    def order(self) -> Array:
-        """A new row of each word, frequent words first, int64 (n_words,)."""
-        by_count = np.arange(len(self.words)) if self.counts is None else np.argsort(-self.counts, kind="stable")
-        if len(set(self.words)) == len(self.words):
-            return by_count
-        first: dict[str, int] = {}  # with byte-level BPE a word has up to two equal rows
-        for row in by_count.tolist():
-            first.setdefault(self.words[row], row)
-        return np.array(list(first.values()), np.int64)
-
-    @cached_property
-    def embedding(self) -> Array:
-        """The model's rows, (n_rows, dim), memory-mapped."""
-        return Checkpoint.open(self.result.folder).embedding()
-
-    @cached_property
-    def base_ids(self) -> Array:
-        """The rows of the base vocabulary without its special tokens, int64 (n_base,)."""
-        vocabulary = self.tokenizer.base.get_vocab(with_added_tokens=False)
-        special = {row for row, token in self.tokenizer.base.get_added_tokens_decoder().items() if token.special}
-        return np.array(sorted(set(vocabulary.values()) - special), np.int64)
-
-    def count_pieces(self, words: list[str], counts: Array) -> str:
-        """The pieces per word in both tokenizations; ``words`` are sorted by frequency and have these ``counts``."""
-        weights = counts[:N_COUNTED]
-        views = self.tokenizer.pieces_of_words(words[:N_COUNTED])
-        before, after = (float((n * weights).sum() / max(int(weights.sum()), 1)) for n in views)
-        share = float(weights.sum() / max(int(counts.sum()), 1))
-        return (
-            f"The base tokenizer of {self.name} takes {before:.3f} pieces per word of the text, {after:.3f} with the "
-            f"added words. This counts the {len(weights):,} most frequent words, {as_percent(share)} of the text."
-        )
-
-    def _rows(self, ids: Array) -> FloatArray:
-        return np.asarray(self.embedding[ids], np.float32)
-
-    def _as_pieces(self, entries: Array) -> FloatArray:
-        """The mean of the rows of each word's pieces, (n, dim): how the base model sees the words of ``entries``."""
-        return mean_of_pieces([self._piece_ids(entry) for entry in entries.tolist()], self.embedding)
-
-    def _piece_ids(self, entry: int) -> list[int]:
-        stored = self.tokenizer.added.pieces
-        begin, end = stored.offsets[entry : entry + 2]
-        return stored.values[begin:end].tolist()
-
-    def _label(self, row: int) -> str:
-        return self.tokenizer.base.id_to_token(row) or f"[{row}]"
-
-    def map_words(self) -> Chart | None:
-        """The most frequent added words among wordpieces, before and after; ``None`` if they are too few."""
-        if len(self.order) < _FEWEST:
-            return None
-        entries = self.order[:_N_MAP]
-        ids = self.base_ids[:: max(1, len(self.base_ids) // _N_MAP)]
-        base, after = unit_rows(self._rows(ids)), unit_rows(self._rows(entries + self.tokenizer.added.first_id))
-        points_2d, before, share = on_plane(np.concatenate([base, after]), unit_rows(self._as_pieces(entries)))
-        at_base, after = points_2d[: len(ids)], points_2d[len(ids) :]
-        pieces, words = [self._label(row) for row in ids.tolist()], [self.words[i] for i in entries.tolist()]
-        points = [
-            {"label": label, "x": x, "y": y, "what": what, "panel": panel, "named": labels is words and i < _N_NAMED}
-            for panel, coordinates in (("before: mean of the base pieces", before), ("after: the new rows", after))
-            for what, labels, xy in (("wordpieces", pieces, at_base), ("added words", words, coordinates))
-            for i, (label, (x, y)) in enumerate(zip(labels, xy.tolist(), strict=True))
-        ]
-        return chart_map(points, share)
+def map_words(result: Result) -> Chart | None:
+    """The first added words, which are the most frequent ones, among wordpieces: as the base model sees them, by the
+    mean of the rows of their pieces, and by their new rows. ``None`` if they are too few.
+    """
+    tokenizer, embedding = DualTokenizer.load(result.folder), Checkpoint.open(result.folder).embedding()
+    rows: dict[str, int] = {}  # with byte-level BPE a word has up to two equal rows
+    for row, word in enumerate(tokenizer.added.all_surfaces()):
+        rows.setdefault(word, row)
+    if len(rows) < _FEWEST:
+        return None
+    words, entries = [*rows][:_N_MAP], [*rows.values()][:_N_MAP]
+    special = {row for row, token in tokenizer.base.get_added_tokens_decoder().items() if token.special}
+    base_ids = sorted(set(tokenizer.base.get_vocab(with_added_tokens=False).values()) - special)
+    ids = base_ids[:: max(1, len(base_ids) // _N_MAP)]
+    stored = tokenizer.added.pieces
+    split = [stored.values[stored.offsets[entry] : stored.offsets[entry + 1]].tolist() for entry in entries]
+    base = unit_rows(np.asarray(embedding[ids], np.float32))
+    after = unit_rows(np.asarray(embedding[np.array(entries) + tokenizer.added.first_id], np.float32))
+    points_2d, before, share = on_plane(np.concatenate([base, after]), unit_rows(mean_of_pieces(split, embedding)))
+    at_base, after = points_2d[: len(ids)], points_2d[len(ids) :]
+    pieces = [tokenizer.base.id_to_token(row) or f"[{row}]" for row in ids]
+    points = [
+        {"label": label, "x": x, "y": y, "what": what, "panel": panel, "named": labels is words and i < _N_NAMED}
+        for panel, coordinates in (("before: mean of the base pieces", before), ("after: the new rows", after))
+        for what, labels, xy in (("wordpieces", pieces, at_base), ("added words", words, coordinates))
+        for i, (label, (x, y)) in enumerate(zip(labels, xy.tolist(), strict=True))
+    ]
+    return chart_map(points, share)
 
 
 _ORDER = {CORPUS: 0, W2V: 1, ALIGN: 2, EXPAND: 3}
@@ -234,21 +146,22 @@ def _make_sections(results: list[Result], names: dict[Path, str]) -> list[Sectio
         from greenadapt.stages.pretrain import read_losses
 
         gain += [table for result in of(PRETRAIN) for table in loss_tables(read_losses(result.folder))]
-    adapted = [Adapted(result, names[result.folder]) for result in of(EXPAND)]
-    rows: list[str | Table | Chart] = []
-    for corpus in of(CORPUS):
-        words, counts = read_vocabulary(corpus.folder / VOCABULARY)
-        same = [model for model in adapted if model.corpus == corpus.manifest.facts.get("corpus")]
-        rows += [model.count_pieces(words, counts) for model in same]
+    adapted = {names[result.folder]: result for result in of(EXPAND)}
+    rows: list[str | Table | Chart] = [
+        f"The base tokenizer of {name} takes {pieces['before']:.3f} pieces per word of the text, {pieces['after']:.3f} "
+        f"with the added words. This counts the {N_COUNTED:,} most frequent words."
+        for name, result in adapted.items()
+        if (pieces := result.manifest.facts["pieces_per_word"])
+    ]
     judged, notes = _read_figures(of(ALIGN), adapted)
     rows += [*_judge_rows(judged), *notes]
-    maps = [chart for model in adapted if (chart := model.map_words()) is not None]
+    maps = [chart for result in adapted.values() if (chart := map_words(result)) is not None]
     stages = [StageData(names[item.folder], item.manifest.facts.get("command"), item.manifest.cost) for item in results]
     sections = [Section("gain", "What was gained", gain), Section("rows", "Rows", rows), Section("map", "Map", maps)]
     return [*(section for section in sections if section.blocks), cost_section(stages)]
 
 
-def _read_figures(aligned: list[Result], adapted: list[Adapted]) -> tuple[dict[str, Json], list[str]]:
+def _read_figures(aligned: list[Result], adapted: dict[str, Result]) -> tuple[dict[str, Json], list[str]]:
     """The figures on held-out words of maps and recipes of rows, by name, and why some have none."""
     judged: dict[str, Json] = {}
     notes: list[str] = []
@@ -259,11 +172,11 @@ def _read_figures(aligned: list[Result], adapted: list[Adapted]) -> tuple[dict[s
             judged[name] = heldout["figures"]
         elif heldout.get("note"):
             notes.append(f"{name}: {heldout['note']}")
-    for model in adapted:
-        facts = model.result.manifest.facts["rows"]
+    for model, result in adapted.items():
+        facts = result.manifest.facts["rows"]
         for recipe, figures in facts["heldout"].items():
             if figures and not (recipe == MAP and aligned):  # its figures are there already
-                prefix = "" if len(adapted) == 1 else f"{model.name}, "
+                prefix = "" if len(adapted) == 1 else f"{model}, "
                 chosen = " (the new rows)" if recipe == facts["recipe"] else ""
                 judged[f"{prefix}--rows {recipe}{chosen}"] = figures
     return judged, notes

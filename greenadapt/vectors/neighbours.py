@@ -28,8 +28,6 @@ class Neighbours:
     neighbours: tuple[tuple[str, float], ...]
     count: int | None = None
     """Count of the word in the corpus; ``None`` if unknown."""
-    precision_at_10: float | None = None
-    """Share of similarly frequent held-out words whose row is among the ten nearest to the predicted row."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -392,14 +392,10 @@ def print_neighbours(rows: Sequence[Neighbours], top: int) -> None:
 
 
 def _counted(row: Neighbours) -> str:
-    """The word, its count, and how often mapped vectors of such words find their own row."""
+    """The word and its count."""
     if row.count is None:
         return row.word
-    times = f"{row.word}, {counted(row.count, 'time')}{', rare' if row.count < RARE else ''}"
-    if row.precision_at_10 is None:
-        return times
-    share = f"{as_percent(row.precision_at_10, 0)} of held-out words about as frequent find their own row among ten"
-    return f"{times} ({share})"
+    return f"{row.word}, {counted(row.count, 'time')}{', rare' if row.count < RARE else ''}"
 
 
 def print_paper_costs(rows: Sequence[Json]) -> None:
