@@ -62,7 +62,7 @@ def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_f
     add_node(four_nodes)
     print(failed.stderr)  # noqa: T201
     assert re.search(r"1 run failed.*base-\w+, seed 1 \(\w+Error", last_line(failed))
-    assert [path.name for path in spread.iterdir() if path.name[0] != "."] == ["run"]
+    assert not [path.name for path in spread.iterdir() if path.name[0] != "."]
     [in_the_way] = spread.glob(".ner-base*/seeds/1/.state")
     in_the_way.unlink()
     ended = json.loads(run_alone(*command, "--out", "spread/run", "--json").stdout)

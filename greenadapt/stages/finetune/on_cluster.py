@@ -27,37 +27,20 @@ from greenadapt.workers import launched_processes
 _LOG = ".log"
 
 
-@dataclass(frozen=True)
-class Failures:
-    """The numbers of the runs with a failed seed, and the first error."""
-
-    runs: frozenset[int] = frozenset()
-    n_seeds: int = 0
-    first: str = ""
-
-    def require_all(self) -> None:
-        """Raise ``ResourceError`` if any failed."""
-        if self.runs:
-            raise ResourceError(
-                f"{counted(self.n_seeds, 'run')} failed, such as {self.first}",
-                "the same command trains only those again",
-            )
-
-
-def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequence[str] = ()) -> Failures:
+def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequence[str] = ()) -> None:
     """Train the unfinished seeds of ``runs`` on the cluster of the ``session``, if it has one, side by side; messages
     call the runs by ``names``, or by their folders.
 
     ``finetune`` finds the finished seeds in the folders of the runs. A failed seed is reported with its log, and the
-    other seeds go on. Raises what ``connected`` raises, and ``InputError`` if a node does not see the same folders,
-    models and data.
+    other seeds go on; then ``ResourceError`` is raised. Raises what ``connected`` raises, and ``InputError`` if a node
+    does not see the same folders, models and data.
     """
     if session.cluster is None:
-        return Failures()
+        return
     if launched_processes()[1] > 1:
         raise UsageError("--cluster and a launcher of several processes exclude each other", "leave out one of them")
     with ExitStack() as stack:
-        numbers = {run.out: number for number, run in reversed([*enumerate(runs)])}  # a model may be named twice
+        numbers = {run.folder: number for number, run in reversed([*enumerate(runs)])}  # a model may be named twice
         begun: dict[int, Begun] = {}
         tasks = []
         for number in numbers.values():
@@ -66,15 +49,15 @@ def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequen
             work = stack.enter_context(claim(run.session.place(job), job, run.session.progress))
             if work is not None:  # else up to date
                 begun[number] = Begun(work, Attempts.read(work))
-                name = names[number] if names else run.out.name
+                name = names[number] if names else run.folder.name
                 tasks += [_SeedTask(number, _portable(run), work, seed, name) for seed in run.request.seeds]
         if not tasks:
-            return Failures()
+            return
         cluster = stack.enter_context(connected(session.cluster))
-        for folder in dict.fromkeys(task.run.out.parent for task in tasks):
+        for folder in dict.fromkeys(task.run.folder.parent for task in tasks):
             cluster.require_shared(folder)
         cluster.require_files([*{path: None for task in tasks for path in _files(task.run)}])
-        return _Training(session, cluster, begun).train(tasks)
+        _Training(session, cluster, begun).train(tasks)
 
 
 @dataclass(frozen=True)
@@ -165,7 +148,7 @@ class _Training:
         self._reported: set[tuple[str, str]] = set()
         self._errors: dict[Path, str] = {}
 
-    def train(self, tasks: Sequence[_SeedTask]) -> Failures:
+    def train(self, tasks: Sequence[_SeedTask]) -> None:
         """Train all tasks; those that end before the first seed of their run are finished in a second round."""
         unfinished = [task for task in tasks if not task.is_finished]
         if len(unfinished) < len(tasks):
@@ -176,8 +159,10 @@ class _Training:
             later = [task for task in unfinished if not (task.is_finished or task.folder in self._errors)]
             self._round([task for task in later if is_finished(task.work, task.run.request.seeds[0])], bar)
         failed = [task for task in unfinished if task.folder in self._errors]
-        first = f"{failed[0].name} ({self._errors[failed[0].folder]})" if failed else ""
-        return Failures(frozenset(task.run_number for task in failed), len(failed), first)
+        if failed:
+            first = f"{failed[0].name} ({self._errors[failed[0].folder]})"
+            number = counted(len(failed), "run")
+            raise ResourceError(f"{number} failed, such as {first}", "the same command trains only those again")
 
     def _round(self, tasks: Sequence[_SeedTask], bar: Bar) -> None:
         gpus, cwd = self._cluster.gpus_each(self._session.gpus_each), str(Path.cwd())
