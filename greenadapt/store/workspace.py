@@ -1,8 +1,7 @@
 """HOME: results by key, names that lead to the newest ones, stored inputs and downloads.
 
 ``results/STAGE-KEY`` are results, ``names/CORPUS/MODEL/STAGE`` symlinks to them, ``inputs/`` what was read from
-standard input or from a Python program, ``downloads/CORPUS/`` the files of named corpora, and ``folds/`` finished
-folds of ``assess``.
+standard input or from a Python program, and ``downloads/CORPUS/`` the files of named corpora.
 """
 
 import difflib
@@ -62,10 +61,6 @@ class Workspace:
     def downloads(self, corpus: str) -> Path:
         """The folder of a corpus's downloaded files."""
         return self.root / "downloads" / corpus
-
-    def folds(self) -> Path:
-        """The folder of finished folds (``assess --train``)."""
-        return self.root / "folds"
 
     def place(self, job: Job, corpus: str = "", model: str = "") -> Place:
         """The place of a job's result, with a name if it is of a corpus and a model."""
@@ -206,29 +201,26 @@ class Unneeded:
     """A file or folder of HOME that no named result needs."""
 
     kind: str
-    """``result``, ``unfinished``, ``input`` or ``fold``."""
+    """``result``, ``unfinished`` or ``input``."""
     path: Path
     bytes: int
 
 
 def unneeded(workspace: Workspace) -> Iterator[Unneeded]:
     """What ``clean`` removes: results that neither a name nor the inputs of a named result need, unfinished results
-    that no process works on, stored inputs that no result was made from, and finished folds.
+    that no process works on, and stored inputs that no result was made from.
     """
     results, needed = workspace.root / "results", _needed(workspace)
     for path in _listed(results):
         is_result = _RESULT.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
         if is_result and path.resolve() not in needed:
             yield Unneeded("result", path, tree_size(path))
-    for work in (*unfinished_in(results), *unfinished_in(workspace.folds() / "running")):
+    for work in unfinished_in(results):
         if work.writer is None:
             yield Unneeded("unfinished", work.path, work.bytes)
     for path in _listed(workspace.root / "inputs"):
         if path.is_file() and not path.name.startswith(".") and path.resolve() not in needed:
             yield Unneeded("input", path, tree_size(path))
-    for path in _listed(workspace.folds()):
-        if path.suffix == ".safetensors":
-            yield Unneeded("fold", path, tree_size(path))
 
 
 def _needed(workspace: Workspace) -> set[Path]:

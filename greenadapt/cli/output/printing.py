@@ -182,10 +182,9 @@ def print_status(rows: Sequence[Json], root: Path | None) -> None:
 
 
 _KINDS = {
-    "result": ("older result", "older results"),
+    "result": ("unnamed result", "unnamed results"),
     "unfinished": ("unfinished result", "unfinished results"),
     "input": ("stored input", "stored inputs"),
-    "fold": ("fold of assess", "folds of assess"),
 }
 """Kinds of what clean removes: singular and plural."""
 

@@ -1,11 +1,8 @@
 """Compare fine-tuned models on a test set or by cross-validation, with confidence intervals of their differences."""
 
-import json
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -18,14 +15,13 @@ from greenadapt.corpus.opening import source_input
 from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.inference.models import OpenedModel, require_one_process
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.progress import PrefixedProgress, Silent
+from greenadapt.progress import Silent
 from greenadapt.stages.finetune.on_cluster import train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest, has_added_words
 from greenadapt.stages.finetune.train import RUNS, Finetuning, check_finetune, run_together
 from greenadapt.stages.session import EXPAND, Session
-from greenadapt.store.arrays import Array, ArrayFile, write_arrays
-from greenadapt.store.files import Json, beside, parse_own, read_own_lines, sync_file
-from greenadapt.store.locks import lock
+from greenadapt.store.arrays import Array
+from greenadapt.store.files import Json, read_own_lines
 from greenadapt.store.results import MANIFEST, Result, read_manifest
 from greenadapt.tasks.base import Fold, Task, load_task, make_task
 from greenadapt.tasks.metrics import gap_covered, groups_of, paired, resampled
@@ -59,12 +55,11 @@ def compare(session: Session, request: FinetuneRequest, models: Sequence[str] = 
     runs = [check_finetune(at, of, folder) for at, of in zip(sessions, requests, strict=True)]
     names = [run.start.model.name for run in runs]
     # Of models with the same name, messages name the folders of results.
-    names = [run.out.name if names.count(name) > 1 else name for name, run in zip(names, runs, strict=True)]
+    names = [run.folder.name if names.count(name) > 1 else name for name, run in zip(names, runs, strict=True)]
     if models:
         runs = [run.prefixed(name) for name, run in zip(names, runs, strict=True)]
-    failures = train_on_cluster(session, runs, names if models else ())
-    results = [run_together(run) for number, run in enumerate(runs) if number not in failures.runs]
-    failures.require_all()
+    train_on_cluster(session, runs, names if models else ())
+    results = [run_together(run) for run in runs]
     return Comparison(results, _rows(request, results) if models else [])
 
 
@@ -127,8 +122,9 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     ``None`` if ``max_steps`` ends the trainings early, since all steps may turn it round. No interval covers the choice
     of the training examples.
 
-    Each finished fold is kept in HOME, and not computed again. Raises ``UsageError`` if the model has no added words or
-    no known base, ``InputError`` if the base model changed since, and what ``finetune`` raises, before any training.
+    The models of the folds are results in HOME, and are not trained again. Raises ``UsageError`` if the model has no
+    added words or no known base, ``InputError`` if the base model changed since, and what ``finetune`` raises, before
+    any training.
     """
     require_torch("cross-validation")
     require_one_process("assess")
@@ -145,20 +141,20 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     folds = [Fold(number, config.folds, config.seed) for number in range(config.folds)]
     left_out = [fold.split(examples)[1] for fold in folds]
     requests = {BASE: for_model(request, base), "adapted model": request}
+    names = [f"fold {fold.number + 1} of {fold.of}, {name}" for fold in folds for name in requests]
+    in_folds = [replace(of, tasks=(replace(entry, fold=fold),)) for fold in folds for of in requests.values()]
     runs = [
-        [
-            _Run.of(
-                session,
-                replace(model_request, tasks=(replace(entry, fold=fold),)),
-                f"fold {fold.number + 1} of {fold.of}, {name}",
-            )
-            for name, model_request in requests.items()
-        ]
-        for fold in folds
+        check_finetune(replace(session, out=None), request, None).prefixed(name)
+        for request, name in zip(in_folds, names, strict=True)
     ]  # all are checked before the first one is trained
-    unfinished = [run for pair in runs for run in pair if not run.is_finished]
-    train_on_cluster(session, [run.finetuning for run in unfinished], [run.name for run in unfinished]).require_all()
-    measured = [[run.measure(out) for run in pair] for pair, out in zip(runs, left_out, strict=True)]
+    train_on_cluster(session, runs, names)
+    # Imported here, since the first run's seconds would include it.
+    import transformers.modeling_utils  # noqa: F401
+
+    import greenadapt.training.finetune  # noqa: F401
+
+    pairs = [runs[number : number + 2] for number in range(0, len(runs), 2)]
+    measured = [[_measure(run, out) for run in pair] for pair, out in zip(pairs, left_out, strict=True)]
     ordered = [example for out in left_out for example in out]
     return {
         "model": request.model,
@@ -194,106 +190,37 @@ def _base_of(adapted: PretrainedModel) -> str:
 
 
 @dataclass(frozen=True)
-class _Run:
-    """One model, trained on all folds but one, which it predicts."""
+class _Measured:
+    """The statistics of one model on the examples of a fold that it was not trained on, and its seconds."""
 
-    finetuning: Finetuning
-    views: tuple[Pool, ...]
-    file: Path
-    """The result of the finished run, see ``_Measured``."""
-    name: str
-    """In messages."""
-
-    @classmethod
-    def of(cls, session: Session, request: FinetuneRequest, name: str) -> "_Run":
-        """A run that messages call ``name``; raises what ``finetune`` raises before any work."""
-        folds = session.workspace.folds()
-        session = replace(session, out=None, progress=PrefixedProgress(session.progress, name))
-        checked = check_finetune(session, request)
-        key = checked.key[:16]
-        views = VIEWS if has_added_words(checked.start.model.folder) else VIEWS[1:2]
-        session = replace(session, out=folds / "running" / key, cluster=None)
-        return cls(replace(checked, session=session), views, folds / f"{key}.safetensors", name)
-
-    @property
-    def session(self) -> Session:
-        return self.finetuning.session
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether there is nothing to do."""
-        return self.file.is_file()
-
-    def measure(self, examples: Sequence[Any]) -> "_Measured":
-        """Train, and predict the ``examples`` of the fold; or read the result of the finished run."""
-        with lock(beside(self.file, "lock"), self.file, self.session.command):
-            if self.is_finished:
-                measured = _Measured.read(self.file, self.views)
-            else:
-                # Imported here, since the first run's seconds would include it.
-                import transformers.modeling_utils  # noqa: F401
-
-                import greenadapt.training.finetune  # noqa: F401
-
-                measured = self._predict(run_together(self.finetuning), examples)
-                measured.write(self.file)
-            if (folder := self.finetuning.out).is_dir():
-                shutil.rmtree(folder)
-            return measured
-
-    def _predict(self, result: Result, examples: Sequence[Any]) -> "_Measured":
-        statistics: dict[str, list[Array]] = {view: [] for view in self.views}
-        seconds: dict[str, float] = dict.fromkeys(self.views, 0.0)
-        request = self.finetuning.request
-        precision, max_tokens = request.training.precision, request.run.max_tokens
-        for seed in request.seeds:
-            reading = ReadingOptions(self.views[0], seed=seed, precision=precision, max_tokens=max_tokens)
-            opened = OpenedModel.open([TaskFolder.open(str(result.path), seed)], reading)
-            for view in self.views:
-                model = replace(opened, settings=replace(opened.settings, pool=view))
-                begin, predictions = time.perf_counter(), []
-                with self.session.progress.bar(f"seed {seed}, {view}", len(examples), "examples") as bar:
-                    for example, logits in model.logits(model.inputs(examples)):
-                        predictions.append(model.task.decode(example, logits))
-                        bar.advance(1)
-                seconds[view] += time.perf_counter() - begin
-                statistics[view].append(model.task.statistics(examples, predictions))
-        stacked = {view: np.stack(arrays) for view, arrays in statistics.items()}
-        return _Measured(stacked, _Seconds(result.manifest.cost["seconds"], seconds))
-
-
-@dataclass(frozen=True)
-class _Seconds:
-    """The seconds of one model on a fold."""
-
+    statistics: dict[str, Array]
+    """By view, (n_seeds, n_examples, m), see ``Task.statistics``."""
     training: float
     predicting: dict[str, float]
     """By view."""
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """The statistics of one model on the examples of a fold, and its seconds."""
-
-    statistics: dict[str, Array]
-    """By view, (n_seeds, n_examples, m), see ``Task.statistics``."""
-    seconds: _Seconds
-
-    def write(self, file: Path) -> None:
-        """Write the file atomically."""
-        part = file.with_suffix(".part")
-        write_arrays(part, self.statistics, {"seconds": json.dumps(asdict(self.seconds))})
-        sync_file(part)
-        part.replace(file)
-
-    @classmethod
-    def read(cls, path: Path, views: Sequence[str]) -> "_Measured":
-        """Read what ``write`` wrote; raises ``InputError`` if the file is broken."""
-        file = ArrayFile(path)
-        if lacking := [view for view in views if view not in file]:
-            raise InputError(f"{path} has no {lacking[0]}", "remove it")
-        seconds = parse_own(file.metadata.get("seconds", ""), _Seconds, path)
-        return cls({view: np.asarray(file[view]) for view in views}, seconds)
+def _measure(run: Finetuning, examples: Sequence[Any]) -> _Measured:
+    """Train on all folds but one, whose ``examples`` the model then predicts under each seed."""
+    result = run_together(run)
+    views = VIEWS if has_added_words(run.start.model.folder) else VIEWS[1:2]
+    statistics: dict[str, list[Array]] = {view: [] for view in views}
+    seconds: dict[str, float] = dict.fromkeys(views, 0.0)
+    precision, max_tokens = run.request.training.precision, run.request.run.max_tokens
+    for seed in run.request.seeds:
+        reading = ReadingOptions(views[0], seed=seed, precision=precision, max_tokens=max_tokens)
+        opened = OpenedModel.open([TaskFolder.open(str(result.path), seed)], reading)
+        for view in views:
+            model = replace(opened, settings=replace(opened.settings, pool=view))
+            begin, predictions = time.perf_counter(), []
+            with run.session.progress.bar(f"seed {seed}, {view}", len(examples), "examples") as bar:
+                for example, logits in model.logits(model.inputs(examples)):
+                    predictions.append(model.task.decode(example, logits))
+                    bar.advance(1)
+            seconds[view] += time.perf_counter() - begin
+            statistics[view].append(model.task.statistics(examples, predictions))
+    stacked = {view: np.stack(arrays) for view, arrays in statistics.items()}
+    return _Measured(stacked, result.manifest.cost["seconds"], seconds)
 
 
 def _compared(
@@ -305,8 +232,8 @@ def _compared(
     def over_folds(folds: Sequence[_Measured], view: str) -> tuple[Array, str, Json]:
         joined = np.concatenate([fold.statistics[view] for fold in folds], axis=1)
         seconds = {
-            "training": sum(fold.seconds.training for fold in folds),
-            "predicting": sum(fold.seconds.predicting[view] for fold in folds),
+            "training": sum(fold.training for fold in folds),
+            "predicting": sum(fold.predicting[view] for fold in folds),
         }
         return *resampled(joined, *groups), seconds
 

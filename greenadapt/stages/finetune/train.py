@@ -38,7 +38,7 @@ from greenadapt.stages.finetune.request import (
     summary,
 )
 from greenadapt.stages.session import FINETUNE, Session, card_origin, data_name, join_names
-from greenadapt.store.files import Json, real_folder, write_json
+from greenadapt.store.files import Json, write_json
 from greenadapt.store.results import Job, Outcome, Result
 from greenadapt.tasks.base import TaskData, make_task
 from greenadapt.tasks.metrics import metric_of, over_seeds
@@ -113,8 +113,8 @@ RUNS = Path("runs")
 """The folder of models without ``--out``."""
 
 
-def check_finetune(session: Session, request: FinetuneRequest, folder: Path = RUNS) -> "Finetuning":
-    """Prepare a run, which without ``session.out`` writes into a new folder in ``folder``.
+def check_finetune(session: Session, request: FinetuneRequest, folder: Path | None = RUNS) -> "Finetuning":
+    """Prepare a run, which without ``session.out`` writes into a new folder in ``folder``, or in HOME.
 
     Raises errors about models, files or the folder before any work.
     """
@@ -122,7 +122,7 @@ def check_finetune(session: Session, request: FinetuneRequest, folder: Path = RU
     for source in request.sources().values():
         require_source(source)
     run = (SingleTaskFinetuning if request.is_plain else Finetuning)(session, request, start)
-    if session.out is None:
+    if session.out is None and folder is not None:
         run = replace(run, session=replace(session, out=folder / default_name(run)))
     run.inputs  # noqa: B018  (hashes the files before anything is trained)
     run.session.check_out(FINETUNE, run.config())
@@ -138,7 +138,7 @@ def default_name(run: "Finetuning") -> str:
         name = f"tasks-{model}-{join_names(entry.name for entry in request.tasks)}{strategy}"
     else:
         name = f"{first.config.task}-{model}-{data_name(first.train)}{strategy}"
-    return f"{name}-{run.key[:8]}"
+    return f"{name}-{run.job(lambda _: Outcome({})).key[:8]}"
 
 
 def read_scores(folder: Path, task: str | None = None) -> Json:
@@ -159,15 +159,9 @@ class Finetuning:
     start: Start
 
     @property
-    def out(self) -> Path:
+    def folder(self) -> Path:
         """The folder of the result."""
-        assert self.session.out is not None
-        return real_folder(self.session.out)
-
-    @property
-    def key(self) -> str:
-        """The key of the result."""
-        return self.job(lambda _: Outcome({})).key
+        return self.session.place(self.job(lambda _: Outcome({}))).folder
 
     def prefixed(self, name: str) -> "Finetuning":
         """The same run, whose messages begin with ``name``."""
