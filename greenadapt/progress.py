@@ -14,6 +14,9 @@ class Bar(Protocol):
     def advance(self, amount: float, **facts: str) -> None:
         """Count ``amount`` more units as done, and show ``facts`` (such as ``lr="0.021"``) beside the bar."""
 
+    def skip(self, amount: float) -> None:
+        """Count ``amount`` units that an earlier run did."""
+
 
 @runtime_checkable
 class Progress(Protocol):
@@ -53,6 +56,9 @@ class SilentBar:
     """A ``Bar`` that shows nothing."""
 
     def advance(self, amount: float, **facts: str) -> None:
+        pass
+
+    def skip(self, amount: float) -> None:
         pass
 
 

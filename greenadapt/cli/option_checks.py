@@ -36,8 +36,6 @@ def _source(ctx: typer.Context, name: str) -> str:
     return str(source.name)
 
 
-
-
 def refuse(ctx: typer.Context, names: Iterable[str], why: str) -> None:
     """Raise ``UsageError`` with the option and ``why`` if one of the parameters ``names`` is on the command line.
 

@@ -271,13 +271,16 @@ class FinetuneRun:
         feed = Feed(datasets, Plan(setup.train, setup.run, seed), setup.sampling)
         self.training = Training(self.model, feed, setup.machine)
 
-    def train(self) -> None:
-        """Make the remaining steps; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk."""
+    def train(self, later: int = 0) -> None:
+        """Make the remaining steps; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk.
+
+        ``later``: the number of trainings that follow, for the estimate of time.
+        """
         setup = self.setup
         if self.training.restore(self.state):
             self.record = _Record.of_state(self.state)
             setup.progress.note(f"seed {self.seed}: resuming from step {self.training.number:,}")
-        self.training.run(self.state, self.record, setup.progress, f"seed {self.seed}", self._after_step)
+        self.training.run(self.state, self.record, setup.progress, f"seed {self.seed}", self._after_step, later)
 
     def predictions(self, bar: Bar) -> Iterator[Json]:
         """The predictions of the trained model for the test set of a single task, which needs no labels."""

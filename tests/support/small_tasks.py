@@ -71,6 +71,9 @@ class Signalling(Notes):
                         signal.raise_signal(self.number)
                     bar.advance(n, **facts)
 
+                def skip(_, n: int) -> None:  # noqa: N805
+                    pass
+
             yield Counting()  # type: ignore[misc]
 
 

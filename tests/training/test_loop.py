@@ -1,6 +1,8 @@
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,14 @@ from greenadapt.training.feed import Feed, Plan, epoch_order
 from greenadapt.training.loop import (
     TENSORS,
     Position,
+    RunRecord,
     Training,
     learning_rate,
     load_state,
     remove_state,
     save_state,
 )
+from tests.conftest import Notes
 from tests.support.processes import Forked, printed_random
 from tests.support.small_inputs import NER, QA, ROUNDING, TEXTS, assert_same, by_hand, items_of, weights_of
 from tests.support.small_tasks import expanded, read_json
@@ -162,6 +166,17 @@ def test_both_views_make_an_epoch_twice_as_long_and_max_steps_ends_it(tiny_model
     assert (training.steps_an_epoch, training.n_steps) == (6, 4)
     rates = [step.learning_rate for step in training.train_steps()]
     assert rates == pytest.approx([learning_rate(k, 4, 0.1, 1e-3) for k in range(4)])
+
+
+def test_the_first_steps_tell_how_long_all_trainings_take(
+    tiny_model: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = count(step=40)
+    monkeypatch.setattr("greenadapt.training.loop.time.monotonic", lambda: float(next(seconds)))
+    training, notes = _training(_model(tiny_model), _with({"epochs": 4})), Notes()
+    training.run(tmp_path / "state", RunRecord(), notes, "seed 0", later=2)
+    [note] = [note for note in notes.notes if "left" in note]
+    assert re.fullmatch(r"seed 0: about \d+ min left for this and 2 more trainings", note)
 
 
 def test_the_learning_rate_rises_and_falls_linearly() -> None:

@@ -125,6 +125,9 @@ class _Stopping(Silent):
                 if outer.steps < 0 and outer.number is not None:
                     signal.raise_signal(outer.number)
 
+            def skip(self, amount: float) -> None:
+                pass
+
         yield Counting()
 
 

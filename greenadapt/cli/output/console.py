@@ -166,7 +166,7 @@ class _Log(_Quiet):
 class _LogBar:
     def __init__(self, label: str, total: float | None, unit: str) -> None:
         self.label, self.total, self.unit = label, total, unit
-        self.units = 0.0
+        self.units = self.skipped = 0.0
         self.start = time.monotonic()
         self.last = (self.start, 0.0)
         """When the last line was written, and the units then."""
@@ -178,9 +178,13 @@ class _LogBar:
         if time.monotonic() - self.last[0] > _LOG_EVERY and self.units != self.total:
             self.line()
 
+    def skip(self, amount: float) -> None:
+        self.units = self.skipped = amount
+        self.last = (self.start, amount)
+
     def line(self, ended: bool = False) -> None:
         now = time.monotonic()
-        begin, before = (self.start, 0.0) if ended else self.last
+        begin, before = (self.start, self.skipped) if ended else self.last
         units, seconds = self.units - before, max(now - begin, 1e-9)
         self.last = now, self.units
         # The total may be an estimate: once it is exceeded, the total is unknown.
@@ -228,8 +232,12 @@ class _Terminal(_Quiet):
                     texts = [*speed, *(f"{name} {value}" for name, value in facts.items())]
                     bars.update(number, advance=amount, facts="  ".join(texts), units=compact(task.completed + amount))
 
+                def skip(self, amount: float) -> None:
+                    bars.reset(number, completed=int(amount), skipped=amount)  # no part of the speed
+
             yield Drawn()
-            bars.update(number, facts=rate(task.completed / (task.elapsed or 1e-9), unit))
+            done = task.completed - task.fields.get("skipped", 0)
+            bars.update(number, facts=rate(done / (task.elapsed or 1e-9), unit))
             if total is not None:  # which may have been an estimate: what has ended is done
                 bars.update(number, total=task.completed)
 

@@ -129,6 +129,12 @@ def check_finetune(session: Session, request: FinetuneRequest, folder: Path | No
     return run
 
 
+def in_order(runs: Sequence["Finetuning"]) -> list["Finetuning"]:
+    """The runs, each of which knows how many trainings follow it."""
+    trainings = [0 if run.folder.is_dir() else len(run.request.seeds) for run in runs]
+    return [replace(run, later=sum(trainings[number:])) for number, run in enumerate(runs, 1)]
+
+
 def default_name(run: "Finetuning") -> str:
     """The default name of a model's folder: its task, model and data, and the first digits of the result's key."""
     request, model = run.request, run.start.model.name
@@ -157,6 +163,8 @@ class Finetuning:
     session: Session
     request: FinetuneRequest
     start: Start
+    later: int = 0
+    """The number of trainings that follow those of this run, for the estimate of time."""
 
     @property
     def folder(self) -> Path:
@@ -210,10 +218,12 @@ class Finetuning:
         from greenadapt.training.loop import remove_state
 
         finished: list[Json] = []
+        unfinished = [seed for seed in request.seeds if not is_finished(work, seed)]
         for seed in request.seeds:
             folder = work / SEEDS / str(seed)
-            if not is_finished(work, seed):
-                _train_seed(setup, work, seed, request.seeds[0])
+            if seed in unfinished:
+                later = self.later + len(unfinished) - unfinished.index(seed) - 1
+                _train_seed(setup, work, seed, request.seeds[0], later)
             if machine.is_first:
                 remove_state(folder)
             finished.append(read_described(folder / SCORES))
@@ -386,10 +396,10 @@ def is_finished(work: Path, seed: int) -> bool:
     return (work / SEEDS / str(seed) / SCORES).is_file()
 
 
-def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int) -> None:
+def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int, later: int = 0) -> None:
     """Train one seed; once the ``first`` seed is finished, write the model as the difference to the first one's.
 
-    Frees the memory of the model on return.
+    ``later`` trainings follow. Frees the memory of the model on return.
     """
     from greenadapt.training.finetune import FinetuneRun
 
@@ -399,7 +409,7 @@ def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int) -> No
 
         setup = second_setup(setup, seed, folder)
     run = FinetuneRun(setup, seed, folder)
-    run.train()
+    run.train(later)
     if seed == first or is_finished(work, first):
         run.finish(work, is_first_seed=seed == first)
     setup.machine.wait()

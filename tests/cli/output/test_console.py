@@ -62,6 +62,20 @@ def test_a_log_says_how_fast_the_last_minute_was(
     assert int(remaining) == 1200 - elapsed
 
 
+def test_what_an_earlier_run_did_counts_but_makes_no_speed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    with console.make_progress().bar("train", 100, "steps") as bar:
+        bar.skip(40)
+        now = 70.0
+        bar.advance(35)
+    first, last = capsys.readouterr().err.splitlines()
+    assert first == "train: 75 of 100 steps in 70 s (2 s/step, about 50 s left)"
+    assert last == "train: 75 of 100 steps in 70 s (2 s/step)"
+
+
 def test_a_log_never_counts_beyond_an_estimated_total(capsys: pytest.CaptureFixture[str]) -> None:
     with console.make_progress().bar("splitting", 109_000, "bytes") as bar:
         bar.advance(168_000)
