@@ -175,7 +175,7 @@ def finetune(
 def _train(session: "Session", request: "FinetuneRequest", compared_models: Sequence[str], *, as_json: bool) -> None:
     """``compared_models`` are the base model and the reference to compare with, if any."""
     from greenadapt.cli.output.console import print_json
-    from greenadapt.cli.output.printing import describe, print_comparison, print_results, print_scores
+    from greenadapt.cli.output.printing import describe, print_comparison, print_interval, print_results, print_scores
     from greenadapt.stages.finetune.compare import compare
     from greenadapt.stages.finetune.train import read_scores
     from greenadapt.workers import launched_processes
@@ -191,5 +191,8 @@ def _train(session: "Session", request: "FinetuneRequest", compared_models: Sequ
         return
     print_scores(scores)
     if compared.rows:
+        row = compared.rows[0]
+        print_interval(scores["main"], row["score"], row["interval"], row, len(request.seeds))
+    if len(compared.rows) > 1:
         print_comparison(compared.rows)
     print_results(compared.results, as_json=False)

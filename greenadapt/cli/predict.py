@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from heapq import nsmallest
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from greenadapt.cli import app
 from greenadapt.cli.options import Pick, examples, option
-from greenadapt.config import EnsembleRule, ReadingOptions, SessionOptions, TaskConfig
+from greenadapt.config import Count, EnsembleRule, ReadingOptions, SessionOptions, TaskConfig
 from greenadapt.errors import InputError, UsageError, harmless, harmless_json
 
 if TYPE_CHECKING:
     from greenadapt.inference.predictor import EntryPrediction
+    from greenadapt.tasks.base import Task
 
 
 _BREAKS = frozenset("\t\r\n")
@@ -45,6 +48,10 @@ Format = Annotated[
     ),
 ]
 Bio = Annotated[bool, option("--bio", "NER: write one word and its tag per line instead of JSON.")]
+LeastCertain = Annotated[
+    Count | None,
+    option("--least-certain", "Write only this many entries, those with the lowest scores first: what to correct."),
+]
 OutFile = Annotated[
     Path | None,
     option(
@@ -69,6 +76,7 @@ def predict(
     reading: Annotated[ReadingOptions, Pick(without=("max_length",))],
     options: Annotated[SessionOptions, Pick("cluster", "gpus_each")],
     bio: Bio = False,
+    least_certain: LeastCertain = None,
     out: OutFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -96,19 +104,32 @@ def predict(
     predictor, progress = Predictor(request), make_progress(is_read=False)
     if bio:
         _check_bio([kind.name for kind in predictor.tasks.values()])
+    if least_certain is not None:
+        _check_scored([*predictor.tasks.values()])
     spread = Spread.of(options.cluster, options.gpus_each)
     is_seen = out is None or is_written_through(out)
     with open_output(out) as (stream, is_ascii):
         escape: Callable[[str], str] = str
         if stream.isatty():  # words could contain control characters
             escape = harmless if bio else harmless_json
-        for block in predictor.predict(progress, spread):
+        blocks = predictor.predict(progress, spread)
+        if least_certain is not None:
+            blocks = iter([nsmallest(least_certain, chain.from_iterable(blocks), lambda entry: entry.result["score"])])
+        for block in blocks:
             # Lazily, so that all lines before an entry that cannot be written are written.
             for prediction in block:
                 lines = _bio_lines(prediction) if bio else [json.dumps(prediction.row(), ensure_ascii=is_ascii) + "\n"]
                 stream.writelines(map(escape, lines))
             if is_seen:
                 stream.flush()
+
+
+def _check_scored(tasks: Sequence["Task[Any]"]) -> None:
+    """Raise ``UsageError`` unless there is one task, whose predictions have scores."""
+    if len(tasks) > 1:
+        raise UsageError(f"--least-certain is for one task, --task has {len(tasks)}", "name one task")
+    if tasks[0].head_config().get("problem_type") == "regression":
+        raise UsageError("predicted numbers have no score", "leave out --least-certain")
 
 
 def _check_bio(kinds: Sequence[str]) -> None:

@@ -89,10 +89,10 @@ class EntryPrediction:
 def shown_result(result: Json, example: Any, tags: bool) -> Json:
     """A task's result: with its tags and their words, or without tags and without the id, which a row has once.
 
-    Entities come with their text, so that they can be corrected, and learnt from.
+    A text comes with it, so that it can be corrected, and learnt from.
     """
-    if "tags" in result:
-        result = {"text": example.text, **result}
+    if (text := getattr(example, "text", None)) is not None:
+        result = {"text": text, **result}
     if "tags" in result and tags:
         return {**result, "words": example.words}
     return {name: value for name, value in result.items() if name not in ("id", "tags")}

@@ -229,8 +229,7 @@ def _group(results: list[Result], names: dict[Path, str]) -> TaskGroup:
         examples = _examples(first, test, source)
     except GreenadaptError as error:
         return TaskGroup(title, models, notes=[f"Intervals need the test set: {error}"])
-    is_base = len(results) > 1 and not (first.folder / WORDS_FILE).is_file()
-    return _compared(title, results, models, examples, is_base=is_base)
+    return _compared(title, results, models, examples)
 
 
 def _examples(result: Result, test: Json, source: str) -> list[Any]:
@@ -242,10 +241,8 @@ def _examples(result: Result, test: Json, source: str) -> list[Any]:
     return list(load_task(read_described(result.folder / TASK_FILE)).read(source, Silent()))
 
 
-def _compared(
-    title: str, results: list[Result], models: list[TunedModel], examples: list[Any], *, is_base: bool
-) -> TaskGroup:
-    """The models with intervals; with ``is_base`` all others are compared with the first."""
+def _compared(title: str, results: list[Result], models: list[TunedModel], examples: list[Any]) -> TaskGroup:
+    """The models with intervals; all others are compared with the first."""
     compared, notes = [], []
     base: Array | None = None
     groups = groups_of(examples)
@@ -261,7 +258,7 @@ def _compared(
             fields["difference"] = (difference.difference, difference.low, difference.high)
         elif base is not None:
             notes.append(f"{model.name} has other seeds or labels than {models[0].name}: they are not compared.")
-        elif is_base:
+        else:
             base = statistics
         compared.append(TunedModel(model.name, model.scores, **fields))
-    return TaskGroup(title, compared, models[0].name if is_base else None, notes)
+    return TaskGroup(title, compared, models[0].name if len(models) > 1 else None, notes)

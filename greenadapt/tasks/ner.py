@@ -210,33 +210,32 @@ class NerTask:
         return np.flatnonzero(margins(logits[:, : len(self.labels)]) < margin)
 
     def decode(self, example: Sentence, logits: Array) -> Json:
-        """``tags`` (IOB2) and ``entities`` of a sentence from its logits (n_words, k), by ``most_probable`` or as the
-        most probable label of each word.
+        """``tags`` (IOB2), ``entities`` and ``score`` of a sentence from its logits (n_words, k), by ``most_probable``
+        or as the most probable label of each word.
 
-        An entity has its ``first`` and ``last`` word (from 0, inclusive), ``type``, and ``score``, the mean probability
-        of its words' labels. Outside of labelled files it also has ``text`` and its ``start`` and ``end`` (characters
-        from 0, ``end`` exclusive) in the raw text, or in the ``tokens`` joined by single spaces.
+        The score is the lowest probability of a word's label, 1 for a sentence without pieces. An entity has its
+        ``first`` and ``last`` word (from 0, inclusive), ``type``, and ``score``, the mean probability of its words'
+        labels. Outside of labelled files it also has ``text`` and its ``start`` and ``end`` (characters from 0, ``end``
+        exclusive) in the raw text, or in the ``tokens`` joined by single spaces.
         """
         from scipy.special import softmax
 
         if not example.words:
-            return {"tags": [], "entities": []}
+            return {"tags": [], "entities": [], "score": 1.0}
         require_numbers(logits)
         scores = np.maximum(logits[:, : len(self.labels)].astype(np.float64), _NO_PIECES)
         best = most_probable(scores, self.labels) if self.decoding == "viterbi" else scores.argmax(axis=1)
         tags = iob2(self.labels[label] for label in best.tolist())
-        spans = entities(tags)
-        if not spans:
-            return {"tags": tags, "entities": []}
         likelihood = softmax(scores, axis=1)[np.arange(len(best)), best]
         rows: list[Json] = []
-        for entity in spans:
+        for entity in entities(tags):
             score = float(likelihood[entity.first : entity.last + 1].mean())
             rows.append({"first": entity.first, "last": entity.last, "type": entity.type, "score": score})
             if example.spans is not None and example.text is not None:
                 start, end = example.spans[entity.first][0], example.spans[entity.last][1]
                 rows[-1] |= {"start": start, "end": end, "text": example.text[start:end]}
-        return {"tags": tags, "entities": rows}
+        has_pieces = np.isfinite(logits).any(axis=1)
+        return {"tags": tags, "entities": rows, "score": float(likelihood[has_pieces].min(initial=1.0))}
 
     def score(self, examples: Sequence[Sentence], predictions: Sequence[Json]) -> Json:
         """``precision``, ``recall``, ``f1`` and ``support`` of entities, in total and ``by_type``, see

@@ -54,10 +54,14 @@ def test_a_run_and_what_it_prints(
     report = json.loads(run_alone(*command, "--json").stdout)
     assert (report["stage"], report["status"], report["folder"]) == ("finetune", "done", str(tmp_path / "run"))
     assert report["scores"] == read_json(tmp_path / "run" / "scores.json")
-    assert (report["comparison"], report["counts"]["train"], report["counts"]["test"]) == ([], 24, 24)
+    [row] = report["comparison"]
+    evaluated = json.loads(run_alone("evaluate", "-m", tmp_path / "run", "--test", "test.tsv", "--json").stdout)
+    assert (row["interval"], row["resampled"]) == (evaluated["intervals"]["mean"], "examples")
+    assert (report["counts"]["train"], report["counts"]["test"]) == (24, 24)
     assert (report["config"]["learning_rate"], report["config"]["seeds"]) == (7e-3, [0])
     printed = run_alone(*command).stdout
     assert "finetune: up to date; train 24" in printed
+    assert f"f1 {100 * row['score']:.2f}, 95 % interval {100 * row['interval'][0]:.2f} to " in printed
     (seed,) = report["scores"]["seeds"]
     assert re.search(rf"f1 .*{100 * seed['test']['f1']:.2f}", printed)
     refused = last_line(run_alone(*command, "--mix", "sample", code=1))

@@ -3,7 +3,7 @@
 import gzip
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -282,7 +282,10 @@ def test_the_command(make: Callable[..., Path], tmp_path: Path) -> None:
     out = run("--model", folder, "--input", packed, "--json").stdout
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row["line"] for row in rows] == [1, 2, 3, 4, 5, 6]
-    assert all(row.keys() == {"line", "text", "entities"} for row in rows)
+    assert all(row.keys() == {"line", "text", "entities", "score"} for row in rows)
+    least = run("-m", folder, "-i", packed, "--least-certain", 2).stdout.splitlines()
+    assert [json.loads(line) for line in least] == sorted(rows, key=lambda row: float(row["score"]))[:2]
+    assert run("-m", folder, "-i", packed, "--least-certain", 2, "--bio").stdout.count("\n\n") == 2
     assert run("-m", folder, stdin=content).stdout == out
     assert run("-m", folder, "-i", packed, "-o", tmp_path / "rows.jsonl").stdout == ""
     assert (tmp_path / "rows.jsonl").read_text("utf-8") == out
@@ -462,7 +465,7 @@ def several(tiny_model: TinyModel, tmp_path: Path) -> Path:
     copy_tokenizers(source.folder, folder)
     (folder / MULTITASK_FILE).write_text(json.dumps({"pool": "mean", "mix": "sample", "tasks": list(SEVERAL)}))
     for name, task in SEVERAL.items():
-        settings = {**task.settings(), "adapter": vars(TOP), "metric": task.main, "max_length": 64}
+        settings = {**task.settings(), "adapter": asdict(TOP), "metric": task.main, "max_length": 64}
         (folder / "tasks" / name / "task.json").write_text(json.dumps(settings))
     return folder
 

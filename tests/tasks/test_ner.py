@@ -258,7 +258,7 @@ def test_empty_sentences_have_no_inputs(bert: Encoder) -> None:
     views = list(task.inference(examples, bert))
     assert [(item.n_units, len(item.base), len(item.expanded)) for item in views] == [(0, 0, 0), (2, 1, 1), (0, 0, 0)]
     assert [item.n_units for item in task.inference(examples[:1], bert)] == [0]
-    assert task.decode(examples[0], np.zeros((0, 3), np.float32)) == {"tags": [], "entities": []}
+    assert task.decode(examples[0], np.zeros((0, 3), np.float32)) == {"tags": [], "entities": [], "score": 1}
     assert list(task.inference([], bert)) == []
 
 
@@ -292,6 +292,7 @@ def test_decode_gives_entities_with_characters_and_probabilities() -> None:
         (2, 3, "A", scores[1], 7, 17, "heart rate"),
         (4, 4, "B", scores[2], 17, 18, "."),
     ]
+    assert prediction["score"] == scores[0]
     json.dumps(prediction)
 
 
@@ -309,6 +310,7 @@ def test_words_next_to_each_other_decide_together() -> None:
         assert prediction["tags"] == tags
         predicted = [(row["first"], row["last"], row["score"]) for row in prediction["entities"]]
         assert predicted == [(first, last, pytest.approx(score, abs=1e-6)) for first, last, score in spans]
+        assert prediction["score"] == pytest.approx(0.45 if decoding == "argmax" else 0.3, abs=1e-6)
 
 
 def test_decode_ignores_x_and_has_characters_but_for_labelled_files() -> None:

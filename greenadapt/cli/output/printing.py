@@ -437,13 +437,18 @@ def print_evaluated(scores: Json) -> None:
     ends = intervals.get(scores["pool"], intervals.get("base") if len(intervals) == 1 else None)
     if ends is None:
         return
-    main, (low, high) = scores["main"], map(figure, ends)
-    drawn = f"{scores['examples']:,} examples" if scores["resampled"] == "examples" else f"whole {scores['resampled']}"
+    main = scores["main"]
+    print_interval(main, scores["mean"][main], ends, scores, n_seeds)
+
+
+def print_interval(main: str, score: float, ends: Sequence[float], resampling: Json, n_seeds: int) -> None:
+    """Print the 95 % interval of a main ``score``; ``resampling`` has ``examples`` and what was ``resampled``."""
+    low, high = map(figure, ends)
+    unit = resampling["resampled"]
+    drawn = f"{resampling['examples']:,} examples" if unit == "examples" else f"whole {unit}"
     drawn += f" and {n_seeds} seeds" if n_seeds > 1 else ""
     of = "mean " if n_seeds > 1 else ""
-    print_lines(
-        [f"{of}{main} {figure(scores['mean'][main])}, 95 % interval {low} to {high}, by resampling {drawn}", ""]
-    )
+    print_lines([f"{of}{main} {figure(score)}, 95 % interval {low} to {high}, by resampling {drawn}", ""])
 
 
 def print_comparison(rows: Sequence[Json]) -> None:

@@ -24,7 +24,7 @@ from greenadapt.store.arrays import Array
 from greenadapt.store.files import Json, read_own_lines
 from greenadapt.store.results import MANIFEST, Result, read_manifest
 from greenadapt.tasks.base import Fold, Task, load_task, make_task
-from greenadapt.tasks.metrics import gap_covered, groups_of, paired, resampled
+from greenadapt.tasks.metrics import gap_covered, groups_of, interval, paired, resampled
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,12 @@ class Comparison:
 
     results: list[Result]
     rows: list[Json]
-    """``model``, ``folder``, ``score`` and ``std`` (over the seeds) of the main score. All rows but the first also have
-    the ``difference`` of the first model to theirs, its 95 % interval ``low`` to ``high``, and what was ``resampled``
-    for it, ``examples`` or ``contexts`` of questions. With a reference, the first row has ``gap_covered``.
+    """``model``, ``folder``, ``score`` and ``std`` (over the seeds) of the main score, if a single task has a test set.
+
+    The first row also has the 95 % ``interval`` of its score, the number of ``examples``, and what was ``resampled`` of
+    them: ``examples``, ``contexts`` of questions or ``documents`` of sentences. The others have the ``difference`` of
+    the first model to theirs and its 95 % interval ``low`` to ``high``. With a reference, the first row has
+    ``gap_covered``.
     """
 
 
@@ -60,7 +63,7 @@ def compare(session: Session, request: FinetuneRequest, models: Sequence[str] = 
         runs = [run.prefixed(name) for name, run in zip(names, runs, strict=True)]
     train_on_cluster(session, runs, names if models else ())
     results = [run_together(run) for run in in_order(runs)]
-    return Comparison(results, _rows(request, results) if models else [])
+    return Comparison(results, _rows(request, results) if request.is_plain and request.test is not None else [])
 
 
 def finetune(session: Session, request: FinetuneRequest) -> Result:
@@ -93,6 +96,8 @@ def _rows(request: FinetuneRequest, results: list[Result]) -> list[Json]:
         rows.append({"model": model, "folder": str(result.path), "score": float(scores.mean()), "std": std})
     groups = groups_of(examples)
     first, unit = resampled(statistics[0], *groups)
+    bounds = interval(first, task.main_score)
+    rows[0] |= {"interval": [bounds.low, bounds.high], "resampled": unit, "examples": len(examples)}
     for row, sums in zip(rows[1:], statistics[1:], strict=True):
         row |= asdict(paired(first, resampled(sums, *groups)[0], task.main_score)) | {"resampled": unit}
     if len(rows) == 3:
