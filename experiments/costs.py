@@ -6,7 +6,7 @@ from statistics import fmean
 from benchmarks.tables import aligned
 from experiments.bench import Experiment, Run
 from experiments.recipe import DataSet, Recipe
-from greenadapt.checkpoints.source import PACKAGED, find_model
+from greenadapt.checkpoints.source import NAMED_MODELS, find_model
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.cost import estimate
 from greenadapt.errors import GreenadaptError, counted
@@ -117,7 +117,7 @@ def workload(recipe: Recipe, dataset: DataSet) -> tuple[int, str]:
 def _shape(experiment: Experiment) -> tuple[int, int]:
     """Layers and width of the model if it is here (a dry run downloads none), else those that the recipe states."""
     name = experiment.models.get("base") or experiment.models.get("general") or ""
-    if name not in PACKAGED and not (name and expanded(name).is_dir()):
+    if name not in NAMED_MODELS and not (name and expanded(name).is_dir()):
         return experiment.recipe.shape.get("layers", 12), experiment.recipe.shape.get("width", 768)
     config = read_object(find_model(name).folder / "config.json", "model folder")
     return int(config["num_hidden_layers"]), int(config["hidden_size"])

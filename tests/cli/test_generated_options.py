@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from greenadapt import config as module
-from greenadapt.checkpoints.source import PACKAGED
+from greenadapt.checkpoints.source import NAMED_MODELS
 from greenadapt.cli.options import Pick, with_options
 from greenadapt.cli.settings import commands_of
 from greenadapt.config import AlignConfig, ExpandConfig, MemoryConfig, RunConfig, W2VConfig
@@ -33,7 +33,7 @@ def test_every_help_ends_with_examples_that_can_be_typed(command: Any) -> None:
 
 
 def test_examples_read_folders_that_examples_make() -> None:
-    written, read = {"runs", *PACKAGED, *(recipe.name for recipe in list_recipes())}, set()
+    written, read = {"runs", *NAMED_MODELS, *(recipe.name for recipe in list_recipes())}, set()
     for command in LEAVES:
         for line in re.findall(r"`greenadapt ([^`]+)`", command.epilog):
             values = _values(shlex.split(line))
