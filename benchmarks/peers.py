@@ -330,7 +330,7 @@ def qa_own(setting: Setting) -> Iterator[Work]:
     from greenadapt.tasks.questions import read_questions
 
     folder = TaskFolder.open_questions(find_model(str(setting.work / "qa")))
-    opened = OpenedModel.open([folder], ReadingOptions("base", precision="float32"))
+    opened = OpenedModel.open(folder, ReadingOptions("base", precision="float32"))
     task: Any = opened.task
     models, questions = [QaModel(opened, task, {"answers": "base"})], read_questions(_questions(setting), Silent())
     list(look_up(models, iter(questions[:1]), QaConfig()))

@@ -130,7 +130,7 @@ def our_sides(folder: TaskFolder, kind: str, work: Path, passages: Sequence[int]
     quantize: Quantize = "int8" if kind == "onnx-int8" else "none"
     path = folder.folder if kind == "torch" else compiled(folder.folder, quantize, work / kind)
     task_folder = TaskFolder.find(str(path))
-    opened = OpenedModel.open([task_folder], ReadingOptions("mean", precision="float32"))
+    opened = OpenedModel.open(task_folder, ReadingOptions("mean", precision="float32"))
     for way, (pool, margin) in WAYS.items():
         view_model = replace(opened, settings=replace(opened.settings, pool=pool), margin=margin)
 

@@ -1,7 +1,7 @@
 """Fine-tuned models opened for prediction: of one task or several, in one tokenization or both."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -78,22 +78,30 @@ def _filled(base_output: ViewOutputs, expanded_output: ViewOutputs, item: Input,
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """A model opened for its only task, or for some of the tasks that share its encoder."""
+    """A model opened for one task, which may share its runner with others."""
 
-    folders: Mapping[str | None, TaskFolder]
-    """By the task's name, ``None`` for the only task of a plain model."""
-    encoders: Mapping[str | None, Encoder]
-    """How each task reads examples; they differ at most in the maximum length."""
-    pools: Mapping[str | None, Pool]
-    """Whose logits decide for each task."""
+    folder: TaskFolder
+    encoder: Encoder
+    """How the task reads examples."""
     runner: "TorchRunner | GraphRunner"
     settings: Inference
     margin: float | None = None
-    """Of one task: the margin below which a unit is read in the base view, too; ``None`` reads all twice."""
+    """The margin below which a unit is read in the base view, too; ``None`` reads all twice."""
 
     @classmethod
-    def open(cls, folders: Sequence[TaskFolder], options: ReadingOptions) -> "OpenedModel":
-        """Load a model, with its memory if it has one, for a task, or for several that share its encoder.
+    def open(cls, folder: TaskFolder, options: ReadingOptions) -> "OpenedModel":
+        """Load the model of a task, see ``open_tasks``."""
+        [opened] = cls.open_tasks([folder], options)
+        return opened
+
+    @classmethod
+    def open_to_predict(cls, folder: TaskFolder, options: ReadingOptions) -> "OpenedModel":
+        """The model of a task, with the margin of predictions."""
+        return cls.open(folder, replace(options, margin=margin_of(folder, options)))
+
+    @classmethod
+    def open_tasks(cls, folders: Sequence[TaskFolder], options: ReadingOptions) -> "list[OpenedModel]":
+        """Load a model, with its memory if it has one, for its only task, or for several that share its encoder.
 
         Raises ``InputError`` if its head is not the task's, and what ``open_tasks``, ``open_graph`` and
         ``MemoryChoice.of_settings`` raise.
@@ -116,11 +124,10 @@ class OpenedModel:
                 f"{first.folder} holds a model for {model.head}, not for {first.task.head}",
                 "give a model of the task",
             )
-        lengths = {folder.name: options.max_length or folder.settings.get("max_length") for folder in folders}
-        encoders = {name: Encoder.of(model.checkpoint, length) for name, length in lengths.items()}
-        encoder = encoders[first.name]
-        pools = {folder.name: pool_of(folder, options) for folder in folders}
-        settings = Inference(options.max_tokens, encoder.special.pad, pool=pools[first.name], task=first.name)
+        lengths = [options.max_length or folder.settings.get("max_length") for folder in folders]
+        encoders = [Encoder.of(model.checkpoint, length) for length in lengths]  # they differ at most in the length
+        encoder = encoders[0]
+        settings = Inference(options.max_tokens, encoder.special.pad)
         runner: TorchRunner | GraphRunner
         if is_compiled:
             runner = model
@@ -133,60 +140,34 @@ class OpenedModel:
                 settings = replace(settings, memory=general.reader(encoder))
             runner = TorchRunner(model.model.to(machine.device), model.rows)
         margin = None if options.margin == 1 else options.margin
-        return cls({folder.name: folder for folder in folders}, encoders, pools, runner, settings, margin)
-
-    @classmethod
-    def open_to_predict(cls, folder: TaskFolder, options: ReadingOptions) -> "OpenedModel":
-        """The model of a task, with the margin of predictions."""
-        return cls.open([folder], replace(options, margin=margin_of(folder, options)))
+        return [
+            cls(folder, encoder, runner, replace(settings, pool=pool_of(folder, options), task=folder.name), margin)
+            for folder, encoder in zip(folders, encoders, strict=True)
+        ]
 
     @property
     def task(self) -> Task[Any]:
-        """The first or only task."""
-        return next(iter(self.folders.values())).task
-
-    @property
-    def encoder(self) -> Encoder:
-        """How the first or only task reads."""
-        return next(iter(self.encoders.values()))
+        """The task that the model was opened for."""
+        return self.folder.task
 
     def inputs(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> Iterator[Input]:
-        """The only task's inputs for each example, see ``Task.inference``."""
+        """The inputs for each example, see ``Task.inference``."""
         return self.task.inference(examples, self.encoder, counts)
 
     def read(self, inputs: Iterable[Input], pool: Pool) -> Iterator[ViewOutputs]:
-        """The only task's outputs of each input, in order, by the views that ``pool`` needs."""
+        """The outputs of each input, in order, by the views that ``pool`` needs."""
         return stream_task(self.runner, inputs, replace(self.settings, pool=pool))
 
     def outputs(self, inputs: Iterable[Input]) -> Iterator[ViewOutputs]:
-        """The only task's outputs of each input, in order, by each view that is needed; for a ``margin`` see
-        ``stream_with_margin``.
-        """
+        """The outputs of each input, in order, by each view that is needed, see ``stream_with_margin``."""
         if self.margin is None or self.settings.pool != "mean" or not self.encoder.has_words:
             return stream_task(self.runner, inputs, self.settings)
         return stream_with_margin(self.task, inputs, self.margin, self.read, self.runner.block_pieces)
 
     def logits(self, inputs: Iterable[Input]) -> Iterator[tuple[Any, Array]]:
-        """The only task's example of each input with its pooled logits, (n_units, k) float32, in order."""
+        """The example of each input with its pooled logits, (n_units, k) float32, in order."""
         for output in self.outputs(inputs):
             yield output.example, pooled_output(output, self.settings.pool)
-
-    def shared_logits(
-        self, examples: Sequence[Mapping[str, Any]], counts: Mapping[str, Counter[str]]
-    ) -> Iterator[dict[str, tuple[Any, Array]]]:
-        """For each entry, by task, its example with its pooled logits, (n_units, k) float32.
-
-        ``counts`` counts for each task what was too long, see ``Task.inference``.
-        """
-        logits = {}
-        for name, count in counts.items():
-            pool = self.pools[name]
-            task_examples = [item[name] for item in examples]
-            inputs = self.folders[name].task.inference(task_examples, self.encoders[name], count)
-            outputs = stream_task(self.runner, inputs, replace(self.settings, task=name, pool=pool))
-            logits[name] = [(output.example, pooled_output(output, pool)) for output in outputs]
-        for entry in zip(*logits.values(), strict=True):
-            yield dict(zip(logits, entry, strict=True))
 
 
 def pool_of(folder: TaskFolder, options: ReadingOptions) -> Pool:
@@ -235,8 +216,7 @@ def open_in_torch(folders: Sequence[TaskFolder]) -> "InferenceModel":
     from greenadapt.models.adapters.multitask import open_tasks
     from greenadapt.models.weights import open_task_model
 
-    first, names = folders[0], [folder.name for folder in folders if folder.name is not None]
-    return open_tasks(first.folder, names, first.seed) if names else open_task_model(first.weights)
+    return open_task_model(folders[0].weights) if folders[0].name is None else open_tasks(folders)
 
 
 def require_one_process(command: str) -> None:

@@ -23,8 +23,6 @@ from greenadapt.tasks.base import Input, Task
 from greenadapt.tasks.questions import Question
 from greenadapt.workers import ahead, as_they_come
 
-ReadBlock = Callable[[Sequence[Any]], Callable[[], Iterator[Json]]]
-"""Tokenizes the examples of a block, and returns a function that predicts for them."""
 _MOST_READY = 1024
 """Predictions that wait until they are written, at most."""
 
@@ -179,10 +177,10 @@ class Predictor:
         return Entry(None, record.get("id"), example, sum(map(len, map(str, record.values()))), where)
 
     def _predicted(self, entries: Iterator[Entry], progress: Progress) -> Iterator[list[EntryPrediction]]:
-        read = self._read_block
+        self.members  # noqa: B018  (opens the models)
         # A pipe or a terminal is read only when an entry is needed, so that Ctrl-C ends the command at once.
         is_piped = is_read_once(self._request.source)
-        staged = ((block, read([entry.example for entry in block])) for block in in_blocks(entries))
+        staged = ((block, self._read([entry.example for entry in block])) for block in in_blocks(entries))
         with progress.bar("predict", None, "examples") as bar, closing(staged if is_piped else ahead(staged)) as blocks:
             predicted = chain.from_iterable(map(EntryPrediction, block, predict()) for block, predict in blocks)
             batches = ([prediction] for prediction in predicted) if is_piped else as_they_come(predicted, _MOST_READY)
@@ -213,12 +211,15 @@ class Predictor:
 
     def predict_block(self, examples: Sequence[Any]) -> tuple[list[Json], list[int]]:
         """The results for examples that are predicted together, and how many of them each model cut."""
-        return list(self._read_block(examples)()), [counts.pop("cut", 0) for counts in self._cut]
+        return list(self._read(examples)()), [counts.pop("cut", 0) for counts in self._cut]
 
     @cached_property
     def members(self) -> list[OpenedModel]:
-        """The models of one task."""
-        return [OpenedModel.open_to_predict(folder, self._request.reading) for folder in self._folders]
+        """The models of one task, or a model for each of several tasks."""
+        reading = self._request.reading
+        if len(self.tasks) > 1:
+            return OpenedModel.open_tasks(self._folders, reading)
+        return [OpenedModel.open_to_predict(folder, reading) for folder in self._folders]
 
     def _entries(self, progress: Progress) -> Iterator[Entry]:
         source, kind = self._request.source, self._request.format
@@ -230,39 +231,34 @@ class Predictor:
         is_question = isinstance(entry.example, Question)
         return replace(entry, example=dict.fromkeys(self.tasks, entry.example)) if is_question else entry
 
-    @cached_property
-    def _read_block(self) -> ReadBlock:
-        return self._open_members() if len(self.tasks) == 1 else self._open_shared()
+    def _read(self, examples: Sequence[Any]) -> Callable[[], Iterator[Json]]:
+        """Tokenize the examples of a block, and return a function that predicts for them."""
+        is_shared = len(self.tasks) > 1
+        by_member = [[example[name] for example in examples] for name in self.tasks] if is_shared else repeat(examples)
+        inputs = [*map(list, map(OpenedModel.inputs, self.members, by_member, self._cut))]
+        return partial(self._decode_shared if is_shared else self._decode, inputs)
 
-    def _open_members(self) -> ReadBlock:
+    def _decode(self, inputs: Sequence[Sequence[Input]]) -> Iterator[Json]:
+        """The result of a task for each example, from its inputs for each model."""
         [task] = self.tasks.values()
         rule = self._request.ensemble or "logits"
-        members = self.members
+        for pairs in zip(*map(OpenedModel.logits, self.members, inputs), strict=True):
+            yield task.decode(pairs[0][0], ensemble_logits([logits for _, logits in pairs], rule, task.head))
 
-        def predict(inputs: Sequence[Sequence[Input]]) -> Iterator[Json]:
-            for pairs in zip(*map(OpenedModel.logits, members, inputs), strict=True):
-                yield task.decode(pairs[0][0], ensemble_logits([logits for _, logits in pairs], rule, task.head))
-
-        def read(examples: Sequence[Any]) -> Callable[[], Iterator[Json]]:
-            return partial(predict, [*map(list, map(OpenedModel.inputs, members, repeat(examples), self._cut))])
-
-        return read
-
-    def _open_shared(self) -> ReadBlock:
-        model = OpenedModel.open(self._folders, self._request.reading)
-        counts = dict(zip(self.tasks, self._cut, strict=True))
-
-        def predict(examples: Sequence[Any]) -> Iterator[Json]:
-            for logits in model.shared_logits(examples, counts):
-                yield {"tasks": {name: task.decode(*logits[name]) for name, task in self.tasks.items()}}
-
-        return lambda examples: partial(predict, examples)
+    def _decode_shared(self, inputs: Sequence[Sequence[Input]]) -> Iterator[Json]:
+        """The results of all tasks for each example, from its inputs for each task; one task after the other reads a
+        block, since they share a model.
+        """
+        logits = [list(model.logits(items)) for model, items in zip(self.members, inputs, strict=True)]
+        for pairs in zip(*logits, strict=True):
+            tasks = zip(self.tasks.items(), pairs, strict=True)
+            yield {"tasks": {name: task.decode(*pair) for (name, task), pair in tasks}}
 
 
 def _open_predictor(request: PredictionRequest) -> Callable[[Sequence[Any]], tuple[list[Json], list[int]]]:
     """``predict_block`` of a predictor whose models are open."""
     predictor = Predictor(request)
-    _ = predictor._read_block
+    predictor.members  # noqa: B018  (opens the models)
     return predictor.predict_block
 
 

@@ -1,6 +1,5 @@
 """The task in the folder of a fine-tuned model, and the folders of the weights of a seed."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,41 +24,6 @@ from greenadapt.store.files import Json, described_in
 from greenadapt.store.results import MANIFEST, read_manifest
 from greenadapt.tasks.base import Task, load_task, n_outputs
 from greenadapt.tasks.qa import QuestionTask
-
-
-@dataclass(frozen=True)
-class DescribedTask:
-    """A task of a multitask model; ``settings`` is the content of its ``task.json``."""
-
-    task: Task[Any]
-    adapter: AdapterConfig
-    settings: Json
-
-
-def read_task(folder: Path, name: str) -> DescribedTask:
-    """Read the task ``name`` of ``folder``.
-
-    Raises ``MissingError``, which lists the tasks, if it does not exist, ``InputError`` if its file is broken.
-    """
-    require_task(folder, name)
-    file = folder / TASKS / name / TASK_FILE
-    settings = read_described(file)
-    task = load_task(settings, file)
-    if settings["adapter"] is None:
-        raise InputError(f"{file} has no adapter", "train the model again")
-    with described_in(file, "train the model again"):
-        return DescribedTask(task, AdapterConfig.of_settings(settings["adapter"]), settings)
-
-
-def weight_folders(folder: Path, names: Sequence[str], seed: int | None) -> tuple[Path, dict[str, Path]]:
-    """The folders of the weights of ``names`` under ``seed`` (``None``: the first): of the encoder, and of each task.
-
-    Raises ``MissingError`` for a task or a seed that does not exist.
-    """
-    for name in names:
-        require_task(folder, name)
-    encoder = weights_of_seed(folder, seed)
-    return encoder, {name: encoder / TASKS / name for name in names}
 
 
 def answers_from_elsewhere(folder: Path) -> bool:
@@ -98,8 +62,13 @@ class TaskFolder:
     """The name of the task in a multitask model."""
     seed: int | None = None
     """``None``: the first seed."""
-    part: Path | None = None
-    """The folder of the weights of the task's own part of a multitask model."""
+    adapter: AdapterConfig | None = None
+    """The task's adapter in a multitask model."""
+
+    @property
+    def part(self) -> Path | None:
+        """The folder of the weights of the task's own part of a multitask model."""
+        return None if self.name is None else self.weights / TASKS / self.name
 
     @classmethod
     def open(cls, model: str, seed: int | None = None, task: str | None = None) -> "TaskFolder":
@@ -150,10 +119,16 @@ class TaskFolder:
                 f"{folder} has {len(names)} tasks on one encoder ({', '.join(names) or 'none'})", "name one with --task"
             )
         name = names[0] if name is None else name
-        described = read_task(folder, name)
-        settings = {**read_described(folder / MULTITASK_FILE), **described.settings}
-        encoder, parts = weight_folders(folder, [name], seed)
-        return cls(folder, encoder, settings, described.task, name, seed, parts[name])
+        require_task(folder, name)
+        file = folder / TASKS / name / TASK_FILE
+        settings = read_described(file)
+        task = load_task(settings, file)
+        if settings["adapter"] is None:
+            raise InputError(f"{file} has no adapter", "train the model again")
+        with described_in(file, "train the model again"):
+            adapter = AdapterConfig.of_settings(settings["adapter"])
+        settings = {**read_described(folder / MULTITASK_FILE), **settings}
+        return cls(folder, weights_of_seed(folder, seed), settings, task, name, seed, adapter)
 
     @classmethod
     def open_questions(cls, model: PretrainedModel, seed: int | None = None, task: str | None = None) -> "TaskFolder":

@@ -143,7 +143,7 @@ def _evaluations(
     """Evaluate one seed's model on each file; frees its memory on return."""
     from greenadapt.training.evaluation import POOLS, Evaluation
 
-    opened = OpenedModel.open([folder], replace(request.reading, pool="mean"))  # "mean" needs both views
+    opened = OpenedModel.open(folder, replace(request.reading, pool="mean"))  # "mean" needs both views
     pool = pool_of(folder, request.reading) if opened.encoder.has_words else None
     views: tuple[Pool, ...] = POOLS if request.reading.margin is None else ("mean", "expanded")
     evaluations = {}

@@ -88,7 +88,7 @@ def predicted(folder: Path, **options: Any) -> list[dict[str, Any]]:
 
 def logits_of(folder: Path, task: str | None = None, **options: Any) -> list[np.ndarray]:
     """The pooled logits of each text."""
-    opened = OpenedModel.open([TaskFolder.open(str(folder), task=task)], ReadingOptions(**options))
+    opened = OpenedModel.open(TaskFolder.open(str(folder), task=task), ReadingOptions(**options))
     examples = (opened.task.example(text, "here") for text in TEXTS)
     return [logits for _, logits in opened.logits(opened.inputs(examples))]
 
@@ -114,7 +114,7 @@ def test_threads_are_those_that_openmp_uses(
     served: Path, monkeypatch: pytest.MonkeyPatch, variable: str, n_threads: int | None
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", variable)
-    opened = OpenedModel.open([TaskFolder.open(str(served))], ReadingOptions()).runner
+    opened = OpenedModel.open(TaskFolder.open(str(served)), ReadingOptions()).runner
     assert isinstance(opened, GraphRunner)
     assert opened.threads == (n_threads or usable_cores())
 
@@ -180,7 +180,7 @@ def test_int8_is_smaller_and_near(tagger: Path, tmp_path: Path) -> None:
     together = logits_of(small)
     differences = [np.abs(a - b).max() for a, b in zip(together, logits_of(tagger), strict=True)]
     assert 1e-5 < max(differences) < 0.5
-    opened = OpenedModel.open([TaskFolder.open(str(small))], ReadingOptions())
+    opened = OpenedModel.open(TaskFolder.open(str(small)), ReadingOptions())
     for text, logits in zip(TEXTS[:5], together, strict=False):
         [(_, alone)] = opened.logits(opened.inputs([opened.task.example(text, "here")]))
         np.testing.assert_allclose(alone, logits, atol=1e-4)

@@ -141,9 +141,9 @@ def test_a_folder_says_what_it_is_for(make: Callable[..., Path]) -> None:
     for opened in (TaskFolder.open(str(folder)), TaskFolder.open_questions(find_model(str(folder)))):
         assert opened.task == QuestionTask(has_null=True)
         assert opened.weights == folder
-    model = OpenedModel.open([opened], ReadingOptions())
+    model = OpenedModel.open(opened, ReadingOptions())
     assert (model.settings.pool, model.encoder.max_length) == ("expanded", 32)
-    model = OpenedModel.open([opened], ReadingOptions("base", max_length=16, max_tokens=99))
+    model = OpenedModel.open(opened, ReadingOptions("base", max_length=16, max_tokens=99))
     assert (model.settings.pool, model.encoder.max_length, model.settings.max_tokens) == ("base", 16, 99)
 
 
@@ -151,7 +151,7 @@ def test_a_model_from_elsewhere_may_answer_questions(make: Callable[..., Path]) 
     source = find_model(str(make(QA)))
     folder = TaskFolder.open_questions(source)
     assert (folder.task, folder.settings) == (QuestionTask(), {})
-    model = OpenedModel.open([folder], ReadingOptions())
+    model = OpenedModel.open(folder, ReadingOptions())
     assert (model.settings.pool, model.encoder.max_length) == ("mean", 160)
     with pytest.raises(UsageError, match=r"--seed 1, but finetune did not write .*Answering: leave out --seed"):
         TaskFolder.open_questions(source, 1)
@@ -163,9 +163,9 @@ def test_models_of_other_tasks_are_refused(make: Callable[..., Path]) -> None:
     tagger = make("BertForTokenClassification", num_labels=2)
     folder = TaskFolder.open_questions(find_model(str(tagger)))
     with pytest.raises(InputError, match="holds a model for TokenClassification, not for QuestionAnswering"):
-        OpenedModel.open([folder], ReadingOptions())
+        OpenedModel.open(folder, ReadingOptions())
     with pytest.raises(InputError, match="holds a BertModel, no task model"):
-        OpenedModel.open([TaskFolder.open_questions(find_model(str(make("BertModel"))))], ReadingOptions())
+        OpenedModel.open(TaskFolder.open_questions(find_model(str(make("BertModel")))), ReadingOptions())
 
 
 def test_results_of_another_format_version(make: Callable[..., Path]) -> None:
@@ -209,7 +209,7 @@ def make_model(tiny_model: TinyModel, tmp_path: Path) -> Callable[..., Path]:
 
 
 def opened(folder: Path, **options: Any) -> OpenedModel:
-    return OpenedModel.open([TaskFolder.find(str(folder))], ReadingOptions(**options))
+    return OpenedModel.open(TaskFolder.find(str(folder)), ReadingOptions(**options))
 
 
 def examples(task: Any) -> list[Any]:

@@ -1,8 +1,8 @@
 """Several tasks of a trained folder, opened once: seeds and memory, against each task opened alone."""
 
 import json
-from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from greenadapt.inference.models import OpenedModel
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.store.arrays import Array
 from greenadapt.tasks.tasks_file import TaskEntry
 from tests.support.small_inputs import ROUNDING
 from tests.support.small_tasks import TinyModel, adapted, ner_file, session, texts_file
@@ -48,13 +49,14 @@ def test_each_task_is_pooled_as_it_was_trained(trained: str) -> None:
     (Path(trained) / "manifest.json").unlink()
     folders = {name: TaskFolder.open(trained, 4, name) for name in TASKS}
     for names in (TASKS, TASKS[::-1]):
-        model = OpenedModel.open([folders[name] for name in names], ReadingOptions())
-        examples = [{name: folders[name].task.example(text, "") for name in names} for text in TEXTS]
-        together = list(model.shared_logits(examples, {name: Counter() for name in names}))
-        for name in names:
-            alone = OpenedModel.open([folders[name]], ReadingOptions())
-            assert alone.settings.pool == ("expanded" if name == "mood" else "mean")
-            logits_alone = alone.logits(alone.inputs(example[name] for example in examples))
-            for got, expected in zip(together, logits_alone, strict=True):
-                assert got[name][0] == expected[0]
-                np.testing.assert_allclose(got[name][1], expected[1], rtol=0, atol=ROUNDING)
+        opened = OpenedModel.open_tasks([folders[name] for name in names], ReadingOptions())
+        for name, together in zip(names, opened, strict=True):
+            alone = OpenedModel.open(folders[name], ReadingOptions())
+            assert alone.settings.pool == together.settings.pool == ("expanded" if name == "mood" else "mean")
+            examples = [folders[name].task.example(text, "") for text in TEXTS]
+            for got, expected in zip(logits_of(together, examples), logits_of(alone, examples), strict=True):
+                np.testing.assert_allclose(got, expected, rtol=0, atol=ROUNDING)
+
+
+def logits_of(model: OpenedModel, examples: list[Any]) -> list[Array]:
+    return [logits for _, logits in model.logits(model.inputs(examples))]

@@ -115,7 +115,7 @@ def files_of(folder: Path) -> dict[str, str]:
 
 def said(folder: Path, name: str, seed: int | None = None, **options: Any) -> list[Any]:
     """The logits of a task's model on ``TEXTS``."""
-    model = OpenedModel.open([TaskFolder.open(str(folder), seed, name)], ReadingOptions(**options))
+    model = OpenedModel.open(TaskFolder.open(str(folder), seed, name), ReadingOptions(**options))
     kind, record = model.task.name, {"question": "what heart"}
     examples = [model.task.example({**record, "context": text} if kind == "qa" else text, "here") for text in TEXTS]
     return [logits.tolist() for _, logits in model.logits(model.inputs(examples))]
@@ -123,7 +123,7 @@ def said(folder: Path, name: str, seed: int | None = None, **options: Any) -> li
 
 def predicted(folder: Path, name: str, seed: int | None = None) -> list[dict[str, Any]]:
     """The predictions of a task's model on its test file."""
-    model = OpenedModel.open([TaskFolder.open(str(folder), seed, name)], ReadingOptions())
+    model = OpenedModel.open(TaskFolder.open(str(folder), seed, name), ReadingOptions())
     source = task_file(folder.parent, name, "test")
     examples = model.task.read(str(source), Silent())
     return [model.task.decode(*pair) for pair in model.logits(model.inputs(examples))]

@@ -345,7 +345,7 @@ def _open_models(
     reading = replace(request.reading, pool="mean") if is_compared else request.reading
     opened = []
     for name, model in models.items():
-        opened_model = OpenedModel.open([model.folder], reading)
+        opened_model = OpenedModel.open(model.folder, reading)
         pool_of_set: dict[str, Pool] = {name: opened_model.settings.pool}
         if is_compared and name == MODEL and opened_model.encoder.has_words:
             pool_of_set |= {"base": "base", "expanded": "expanded"}

@@ -22,7 +22,7 @@ from greenadapt.errors import InputError, MissingError
 from greenadapt.models.adapters.kinds import Adapter, LayerCall, draw_weights, first_of, make_adapter, own_pooler
 from greenadapt.models.adapters.shape import first_setting, layer_parts, not_adaptable
 from greenadapt.models.rows import Rows
-from greenadapt.models.task_folder import read_task, weight_folders
+from greenadapt.models.task_folder import TaskFolder
 from greenadapt.models.weights import (
     ENCODER,
     ExactLinear,
@@ -335,22 +335,23 @@ def write_part(model: MultitaskModel, name: str, folder: Path) -> None:
     write_arrays(folder / WEIGHTS_FILE, weights, {"format": "pt"})
 
 
-def open_tasks(folder: Path, names: Sequence[str], seed: int | None = None) -> InferenceModel:
-    """Open the tasks ``names`` of a trained model; reads the weights of no other task.
+def open_tasks(folders: Sequence[TaskFolder]) -> InferenceModel:
+    """Open some tasks of a trained model under one seed; reads the weights of no other task.
 
-    ``seed`` is a seed of the training, ``None`` the first. Raises ``MissingError`` for a task or seed that does not
-    exist, ``InputError`` for invalid files.
+    Raises ``MissingError`` or ``InputError`` for missing or invalid files.
     """
-    weights, parts = weight_folders(folder, names, seed)
-    opened = open_task_model(weights, has_head=False)
-    heads = {}
-    for name in names:
-        described = read_task(folder, name)
-        heads[name] = head_spec(described.task, described.adapter)
+    opened = open_task_model(folders[0].weights, has_head=False)
+    heads, parts = {}, {}
+    for folder in folders:
+        assert folder.name is not None
+        assert folder.adapter is not None
+        assert folder.part is not None
+        heads[folder.name], parts[folder.name] = head_spec(folder.task, folder.adapter), folder.part
     model = MultitaskModel.of(opened.model, heads, seed=0).eval()
     for name, part in parts.items():
         _read_part(model, name, part)
-    return replace(opened, model=model, head=heads[names[0]].head, task=names[0])
+    first = next(iter(heads))
+    return replace(opened, model=model, head=heads[first].head, task=first)
 
 
 def _read_part(model: MultitaskModel, name: str, folder: Path) -> None:

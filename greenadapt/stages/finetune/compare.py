@@ -216,7 +216,7 @@ def _measure(run: Finetuning, examples: Sequence[Any]) -> _Measured:
     precision, max_tokens = run.request.training.precision, run.request.run.max_tokens
     for seed in run.request.seeds:
         reading = ReadingOptions(views[0], seed=seed, precision=precision, max_tokens=max_tokens)
-        opened = OpenedModel.open([TaskFolder.open(str(result.path), seed)], reading)
+        opened = OpenedModel.open(TaskFolder.open(str(result.path), seed), reading)
         for view in views:
             model = replace(opened, settings=replace(opened.settings, pool=view))
             begin, predictions = time.perf_counter(), []

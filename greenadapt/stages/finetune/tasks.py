@@ -12,7 +12,7 @@ from greenadapt.checkpoints.layout import (
     task_names,
 )
 from greenadapt.checkpoints.source import require_whole
-from greenadapt.models.task_folder import read_task
+from greenadapt.models.task_folder import TaskFolder
 from greenadapt.store.files import Json
 
 
@@ -31,7 +31,8 @@ def list_tasks(folder: Path) -> list[Json]:
 
 
 def _describe(folder: Path, name: str, scores: Json) -> Json:
-    described = read_task(folder, name)
+    described = TaskFolder.without_model(folder, task=name)
+    assert described.adapter is not None
     task_folder = folder / TASKS / name
     return {
         "name": name,

@@ -138,7 +138,7 @@ def test_fewer_or_more_lookups_than_contexts_are_refused(n_found: int) -> None:
 @pytest.fixture
 def opened(tiny_model: TinyModel) -> OpenedModel:
     folder = TaskFolder.open_questions(find_model(str(adapted(tiny_model, architecture="BertForQuestionAnswering"))))
-    return OpenedModel.open([folder], ReadingOptions(max_length=32))
+    return OpenedModel.open(folder, ReadingOptions(max_length=32))
 
 
 def test_sentences_are_kept_of_what_may_be_told(opened: OpenedModel) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,7 +18,8 @@ from greenadapt.config import AdapterConfig, AdapterName
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.models.adapters.multitask import head_spec, open_multitask, open_tasks
 from greenadapt.models.rows import Rows
-from greenadapt.models.weights import trained_table
+from greenadapt.models.task_folder import TaskFolder
+from greenadapt.models.weights import InferenceModel, trained_table
 from tests.support.small_encoders import PAD, batch, encoder
 from tests.support.small_multitask import CONFIGS, PALS, describe, fitted, moved_model, write_multitask
 from tests.support.small_shared import ARCHITECTURES, N_OUTPUTS, moved, multitask, plain_model, shared_encoder
@@ -217,8 +219,12 @@ class Written:
 
     def opened(self, names: tuple[str, ...], name: str, seed: int | None = None) -> list[torch.Tensor]:
         ids, mask = self.inputs()
-        opened = open_tasks(self.folder, names, seed)
+        opened = open_named(self.folder, names, seed)
         return outputs(opened.model, torch.from_numpy(opened.rows.compact(ids.numpy())), mask, name)
+
+
+def open_named(folder: Path, names: Sequence[str], seed: int | None = None) -> InferenceModel:
+    return open_tasks([TaskFolder.without_model(folder, seed, name) for name in names])
 
 
 def outputs(model: Any, ids: torch.Tensor, mask: torch.Tensor, name: str) -> list[torch.Tensor]:
@@ -271,9 +277,9 @@ def test_no_other_task_is_read(written: Written) -> None:
     for seed in (None, 7):
         assert equal(written.opened(("ill.1",), "ill.1", seed), written.logits(seed or 3, "ill.1"))
     with pytest.raises(MissingError, match=r"tasks/ner has no weights\.safetensors: train the task again"):
-        open_tasks(written.folder, ["ner"])
+        open_named(written.folder, ["ner"])
     with pytest.raises(InputError, match=r"qa/task\.json is not JSON"):
-        open_tasks(written.folder, ["qa"])
+        open_named(written.folder, ["qa"])
 
 
 def test_broken_weights_are_one_line(written: Written) -> None:
@@ -281,18 +287,18 @@ def test_broken_weights_are_one_line(written: Written) -> None:
     whole = file.read_bytes()
     file.write_bytes(whole[:-9])
     with pytest.raises(InputError, match=r"ner/weights\.safetensors is truncated"):
-        open_tasks(written.folder, ["ner"])
+        open_named(written.folder, ["ner"])
     file.write_bytes(b"{}")
     with pytest.raises(InputError, match="is not a safetensors file, or is truncated"):
-        open_tasks(written.folder, ["ner"])
+        open_named(written.folder, ["ner"])
     file.write_bytes((written.folder / "tasks" / "qa" / "weights.safetensors").read_bytes())
     with pytest.raises(InputError, match="is not of a task with the settings beside it: train the task again"):
-        open_tasks(written.folder, ["ner"])
+        open_named(written.folder, ["ner"])
     weights = load_file(written.folder / "model.safetensors")
     del weights["encoder.layer.0.output.dense.bias"]
     save_file(weights, written.folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(InputError, match=r"lacks 1 weights of RobertaModel, such as encoder\.layer\.0\.output"):
-        open_tasks(written.folder, ["ill.1"])
+        open_named(written.folder, ["ill.1"])
 
 
 def test_names_are_no_paths(written: Written) -> None:
@@ -304,7 +310,7 @@ def test_names_are_no_paths(written: Written) -> None:
     assert task_names(folder) == ("qa", "ill.1", "number")
     for name in [*names, "nothing"]:
         with pytest.raises(MissingError, match=r"many has no task '.*': it has qa, ill\.1, number"):
-            open_tasks(folder, [name])
+            open_named(folder, [name])
     (folder / "tasks" / "link").symlink_to(elsewhere)
     (folder / "tasks" / ".hidden").mkdir()
     (folder / "tasks" / ".hidden" / "task.json").write_text("{}")
@@ -320,7 +326,7 @@ def test_settings_that_are_broken(written: Written) -> None:
     for broken in ({"adapter": {"size": -1}}, {"adapter": {"nothing": 1}}, {"adapter": 3}, {"task": 1}, {"labels": 3}):
         file.write_text(json.dumps({**settings, **broken}))
         with pytest.raises(InputError, match=r"ner/task\.json|1 is not a task"):
-            open_tasks(written.folder, ["ner"])
+            open_named(written.folder, ["ner"])
 
 
 def test_a_checkpoint_without_a_pooler_gets_one_by_the_seed(tiny_model: TinyModel, tmp_path: Path) -> None:
