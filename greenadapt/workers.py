@@ -26,33 +26,20 @@ def usable_cores(system: Path = Path("/")) -> int:
 
 
 def _quotas(system: Path) -> Iterator[float]:
-    """The CPU quotas of this process's control group and those above it, in cores."""
-    for group, is_first_version in _control_groups(system):
-        try:
-            if is_first_version:
-                quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-            else:
-                quota, period = (group / "cpu.max").read_text().split()
-            if quota.strip() not in ("max", "-1"):
-                yield int(quota) / int(period)
-        except (OSError, ValueError, ZeroDivisionError):
-            continue  # this group has no quota
-
-
-def _control_groups(system: Path) -> Iterator[tuple[Path, bool]]:
-    """The folders of this process's control group and those above it, and whether they are of version 1."""
+    """The CPU quotas of this process's control group (version 2) and those above it, in cores."""
     groups = system / "sys" / "fs" / "cgroup"
     try:
         lines = (system / "proc" / "self" / "cgroup").read_text("utf-8").splitlines()
     except OSError:
         return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        top = groups / controllers if controllers else groups  # version 1 has a folder for each set of controllers
-        group = PurePosixPath(path)
-        yield from ((top / str(folder).lstrip("/"), bool(controllers)) for folder in (group, *group.parents))
+    paths = [PurePosixPath(line.removeprefix("0::")) for line in lines if line.startswith("0::")]
+    for path in (folder for group in paths for folder in (group, *group.parents)):
+        try:
+            quota, period = (groups / str(path).lstrip("/") / "cpu.max").read_text().split()
+        except (OSError, ValueError):
+            continue  # this group has no quota
+        if quota != "max":
+            yield int(quota) / int(period)
 
 
 def launched_processes() -> tuple[int, int]:

@@ -99,14 +99,6 @@ def container(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         (("0::/", {"cpu.max": "150000 100000"}), 2),
         (("0::/a/b", {"a/cpu.max": "100000 100000", "a/b/cpu.max": "max 100000"}), 1),
         (("0::/", {"cpu.max": "10000 100000"}), 1),
-        (
-            (
-                "4:cpu,cpuacct:/a",
-                {"cpu,cpuacct/a/cpu.cfs_quota_us": "50000", "cpu,cpuacct/a/cpu.cfs_period_us": "100000"},
-            ),
-            1,
-        ),
-        (("4:cpu:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}), 4),
         (("0::/", {"cpu.max": "max 100000"}), 4),
         (("0::/", {"cpu.max": "900000 100000"}), 4),
         (("0::/", {}), 4),

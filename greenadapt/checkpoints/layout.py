@@ -56,8 +56,7 @@ def read_seeds(folder: Path) -> tuple[int, ...]:
 
     Raises ``MissingError`` or ``InputError`` if the folder has no valid scores.
     """
-    scores = read_own(folder / SCORES, _SeedScores, *_WHAT)
-    return tuple(entry.seed for entry in scores.seeds)
+    return tuple(entry["seed"] for entry in read_described(folder / SCORES)["seeds"])
 
 
 def n_weights(folder: Path) -> int:
@@ -113,16 +112,6 @@ class _Scores:
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
     dev: dict[str, Any] | None = None
     counts: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _SeedOfScores:
-    seed: int
-
-
-@dataclass(frozen=True)
-class _SeedScores:
-    seeds: tuple[_SeedOfScores, ...]
 
 
 _KINDS: dict[str, Any] = {FACTS_FILE: _Facts, TASK_FILE: _Task, MULTITASK_FILE: _Multitask, SCORES: _Scores}

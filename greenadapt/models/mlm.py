@@ -13,7 +13,6 @@ from torch.nn import functional as F  # noqa: N812
 from greenadapt.architectures import ARCHITECTURES
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import write_weights
-from greenadapt.errors import UsageError
 from greenadapt.models.rows import Rows, RowTable
 from greenadapt.models.weights import (
     as_array,
@@ -84,20 +83,13 @@ class MaskedLM(nn.Module):
     """A transformers model ``…ForMaskedLM`` whose head reads masked pieces only and predicts old rows only.
 
     The softmax then costs 15 % of that over all pieces, and added words are read but never predicted. Replaces the
-    embedding and the decoder of ``model``, which has ``n_old`` old rows and any number of added ones. Raises
-    ``UsageError`` for an unsupported architecture.
+    embedding and the decoder of ``model``, which has ``n_old`` old rows and any number of added ones.
     """
 
     def __init__(self, model: "PreTrainedModel", n_old: int) -> None:
         super().__init__()
-        kind = str(model.config.model_type)
-        if kind not in ARCHITECTURES:
-            raise UsageError(
-                f"a model of type {kind} cannot be trained as a masked language model",
-                f"give one of type {', '.join(ARCHITECTURES)}",
-            )
         self.model = model
-        self._apply_head = ARCHITECTURES[kind].apply_head
+        self._apply_head = ARCHITECTURES[model.config.model_type].apply_head
         embedding, decoder = model.get_input_embeddings(), model.get_output_embeddings()
         if not isinstance(embedding, nn.Embedding) or not isinstance(decoder, nn.Linear):
             raise TypeError(f"{type(model).__name__} has no embedding or no decoder")
@@ -169,7 +161,7 @@ def open_masked_lm(checkpoint: Checkpoint, rows: Rows, n_old: int, seed: int) ->
     """The masked language model of ``checkpoint`` with ``rows`` of its embedding: all ``n_old`` old, some added ones.
 
     A missing head is drawn from ``seed`` as transformers does, with a bias of zero. Never runs code of the folder.
-    Raises ``InputError`` if weights of the encoder are missing, ``UsageError`` for an unsupported architecture.
+    Raises ``InputError`` if weights of the encoder are missing.
     """
     weights = read_weights(checkpoint)
     if checkpoint.decoder_name is not None:

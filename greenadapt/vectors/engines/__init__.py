@@ -214,7 +214,6 @@ def padded(table: Array) -> Array:
 _LIMIT = 6  # of scores; at -6 and below, a word is almost impossible, and engines do not learn from it
 _LOST_SHARE = 0.25  # limit of the share of such words: at most 0.1 in normal training, 0.5 and more after divergence
 _FEW = 100
-_SAMPLE = 4000  # words; takes 0.1 seconds
 
 
 def require_learning(epoch: int, learned: int, n_lost: int) -> None:
@@ -227,28 +226,6 @@ def require_finite(epoch: int, table: Array) -> None:
     """Raise ``InputError`` if ``table`` ``(n, dim)`` has a NaN or an infinite value."""
     if not all(np.isfinite(block).all() for block in row_blocks(table)):
         raise _diverged(epoch, "the vectors are not finite any more")
-
-
-def sample_lost(stream: Stream, weights: Weights, config: W2VConfig) -> tuple[int, int]:
-    """Sample words evenly; count the words with a context, and those with a score of -6 or less.
-
-    For an engine that does not count them during training. Contexts are whole windows.
-    """
-    learned, n_lost = 0, 0
-    positions = np.linspace(0, len(stream.ids) - 1, min(_SAMPLE, len(stream.ids))).astype(np.int64)
-    lines = np.searchsorted(stream.lines, positions, side="right")
-    for position, line in zip(positions.tolist(), lines.tolist(), strict=True):
-        begin = max(stream.lines[line - 1], position - config.window)
-        end = min(stream.lines[line], position + config.window + 1)
-        context = np.delete(stream.ids[begin:end], position - begin)
-        context = context[context < stream.n_words]
-        if stream.ids[position] < stream.n_words and len(context):
-            learned += 1
-            with np.errstate(over="ignore", invalid="ignore"):
-                hidden = weights.input[context].sum(axis=0, dtype=np.float64)
-                score = hidden @ weights.output[stream.ids[position]].astype(np.float64)
-            n_lost += not score > -_LIMIT * len(context)
-    return learned, n_lost
 
 
 def _diverged(epoch: int, why: str) -> InputError:

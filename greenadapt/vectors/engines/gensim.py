@@ -32,8 +32,6 @@ from greenadapt.vectors.engines import (
     keep_thresholds,
     learning_rate,
     require_finite,
-    require_learning,
-    sample_lost,
     train_in_threads,
 )
 
@@ -78,7 +76,6 @@ class GensimEngine:
         n_trained = train_in_threads(
             parts, lambda part: self._train_part(part, epoch), self._config.workers, advance, stop
         )
-        require_learning(epoch, *sample_lost(self._stream, weights, self._config))
         for table in weights:
             require_finite(epoch, table)
         return n_trained
