@@ -1,13 +1,12 @@
 """What a stage costs: time, memory, energy, CO2 and money, by the formula of the paper's Table 1 (arXiv 2004.03354)."""
 
-import logging
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import reduce
 from itertools import zip_longest
 from operator import add
@@ -16,8 +15,6 @@ from typing import Any
 
 from greenadapt.progress import is_program
 
-COUNTRY = "GREENADAPT_COUNTRY"
-"""Environment variable of the country whose electricity is used."""
 _KEEP_INTERVAL = 2.0  # seconds
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 
@@ -86,7 +83,7 @@ class Cost:
     ``seconds`` of wall time, ``cpu_seconds`` of this process and its finished children, ``peak_memory_bytes`` of the
     largest single process (0 on Windows), ``energy_kwh`` of the computer, ``co2_kg`` including the data center's
     overhead (``PUE``), and ``usd_low`` to ``usd_high``, the hours of cores and GPUs at the paper's prices.
-    ``energy_source`` and ``co2_source`` say how energy and CO2 were measured or estimated.
+    ``energy_source`` and ``co2_source`` say how energy and CO2 were estimated.
     """
 
     seconds: float = 0.0
@@ -146,20 +143,13 @@ def estimate(seconds: float, cpu_seconds: float, peak_memory_bytes: int, gpus: i
     )
 
 
-def default_country() -> str:
-    """Three-letter ISO code of the country whose electricity is used: ``$GREENADAPT_COUNTRY``, else ``USA``."""
-    return os.environ.get(COUNTRY, "").strip().upper() or "USA"
-
-
 class Meter:
     """Measures the work inside ``with Meter() as meter:``; ``meter.cost`` is its cost afterwards.
 
     The peak of memory is that of the work. Where a library call needs no more than the process did before, it is the
     largest size seen every few seconds, except on macOS, where it is the peak of the process.
 
-    Energy and the country's carbon intensity come from codecarbon's offline tracker if installed (the extra
-    ``[energy]``), else from ``estimate``. No network is used. ``keep`` is called with the cost so far every few
-    seconds, so that a killed run has a cost.
+    ``keep`` is called with the cost so far every few seconds, so that a killed run has a cost.
     """
 
     cost: Cost
@@ -169,7 +159,6 @@ class Meter:
         self._ended = threading.Event()
 
     def __enter__(self) -> "Meter":
-        self._tracker = _start_tracker(default_country())
         if is_program():
             with suppress(OSError):  # only Linux can reset the peak
                 Path("/proc/self/clear_refs").write_text("5")
@@ -184,10 +173,10 @@ class Meter:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._keeper.join()
-        self.cost = _with_tracked(self.so_far(), self._tracker)
+        self.cost = self.so_far()
 
     def so_far(self) -> Cost:
-        """The cost so far, with estimated energy."""
+        """The cost so far."""
         began, cpu_before = self._begin
         children = _peak("RUSAGE_CHILDREN")
         # A peak that has not grown is of earlier work, or of earlier children.
@@ -234,48 +223,3 @@ def _peak(whose: str) -> int:
     except ImportError:  # Windows
         return 0
     return resource.getrusage(getattr(resource, whose)).ru_maxrss * _MAXRSS_UNIT
-
-
-def _start_tracker(country: str) -> Any:
-    """A running codecarbon tracker, or ``None`` if codecarbon is not installed."""
-    logging.getLogger("codecarbon").disabled = True  # it logs before its own log level applies
-    try:
-        from codecarbon import OfflineEmissionsTracker
-    except ImportError:
-        return None
-    # Override every setting by which a user's .codecarbon.config could write, send or lock something.
-    tracker = OfflineEmissionsTracker(
-        country_iso_code=country,
-        output_methods=[],
-        output_handlers=[],
-        emissions_endpoint=None,
-        electricitymaps_api_token="",
-        cloud_provider=None,
-        cloud_region=None,
-        tracking_mode="process",
-        allow_multiple_runs=True,
-        log_level="critical",
-        pue=1.0,
-    )
-    tracker.start()
-    return tracker
-
-
-def _with_tracked(cost: Cost, tracker: Any) -> Cost:
-    """``cost`` with the energy that codecarbon's ``tracker`` measured, and its CO2 times ``PUE``.
-
-    Without a tracker, or if it failed (which it hides), the energy stays estimated.
-    """
-    if tracker is not None:
-        tracker.stop()
-    if (data := getattr(tracker, "final_emissions_data", None)) is None:
-        return cost
-    source = f"codecarbon {data.codecarbon_version}"
-    country = data.country_name or f"the world (it does not know {data.country_iso_code})"
-    return replace(
-        cost,
-        energy_kwh=data.energy_consumed,
-        energy_source=source,
-        co2_kg=data.emissions * PUE,
-        co2_source=f"{source}: electricity of {country}, PUE {PUE}",
-    )

@@ -23,7 +23,6 @@ State = Literal["ok", "missing", "problem"]
 _EXTRAS = {
     "train": (("torch", "transformers", "accelerate", "scikit-learn"), "fine-tuning and pre-training"),
     "fast": (("numba",), "the fast engine of w2v"),
-    "energy": (("codecarbon",), "measured energy; it is estimated from CPU time"),
     "hub": (("datasets",), "data sets of the hub"),
     "sentencepiece": (("sentencepiece", "protobuf"), "models with a SentencePiece file and no tokenizer.json"),
     "search": (("tantivy",), "index, search and qa --index"),

@@ -160,5 +160,5 @@ def test_every_option_of_every_command_has_a_variable_of_its_own() -> None:
     of_commands = [variable(key, option) for key, command in COMMANDS.items() for option in options_of(command)]
     for_all = {variable("", option) for command in COMMANDS.values() for option in options_of(command)}
     assert len(of_commands) == len(set(of_commands)) > 250
-    assert for_all & {*of_commands, "GREENADAPT_HOME", "GREENADAPT_COUNTRY"} == set()
+    assert for_all & {*of_commands, "GREENADAPT_HOME"} == set()
     assert {"GREENADAPT_W2V_EPOCHS", "GREENADAPT_CORPUS_PREPARE_JSON", "GREENADAPT_PREDICT_INPUT"} <= set(of_commands)
