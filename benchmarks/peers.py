@@ -321,7 +321,6 @@ def search_tantivy(setting: Setting) -> Iterator[Work]:
 
 def qa_own(setting: Setting) -> Iterator[Work]:
     """Answers as ``greenadapt qa`` finds them, in the base tokenization."""
-    from greenadapt.checkpoints.source import find_model
     from greenadapt.config import QaConfig, ReadingOptions
     from greenadapt.inference.models import OpenedModel
     from greenadapt.inference.qa.lookups import QaModel, look_up
@@ -329,7 +328,7 @@ def qa_own(setting: Setting) -> Iterator[Work]:
     from greenadapt.progress import Silent
     from greenadapt.tasks.questions import read_questions
 
-    folder = TaskFolder.open_questions(find_model(str(setting.work / "qa")))
+    folder = TaskFolder.open_questions(str(setting.work / "qa"))
     opened = OpenedModel.open(folder, ReadingOptions("base", precision="float32"))
     task: Any = opened.task
     models, questions = [QaModel(opened, task, {"answers": "base"})], read_questions(_questions(setting), Silent())

@@ -129,7 +129,7 @@ def our_sides(folder: TaskFolder, kind: str, work: Path, passages: Sequence[int]
     """Our model, in the base tokenization and in both, of whole inputs and of the best paragraphs."""
     quantize: Quantize = "int8" if kind == "onnx-int8" else "none"
     path = folder.folder if kind == "torch" else compiled(folder.folder, quantize, work / kind)
-    task_folder = TaskFolder.find(str(path))
+    task_folder = TaskFolder.open(str(path))
     opened = OpenedModel.open(task_folder, ReadingOptions("mean", precision="float32"))
     for way, (pool, margin) in WAYS.items():
         view_model = replace(opened, settings=replace(opened.settings, pool=pool), margin=margin)
@@ -314,7 +314,7 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     torch.set_num_threads(options.threads)
     options.work.mkdir(parents=True, exist_ok=True)
-    folder = TaskFolder.find(options.model)
+    folder = TaskFolder.open(options.model)
     examples = folder.task.read(options.test, Silent())
     timed = examples[: options.limit]
     passages = options.passages if isinstance(folder.task, QuestionTask) else ()

@@ -244,7 +244,7 @@ def load(
     if is_ours or answers_from_elsewhere(folder):
         opened = TaskModel(folder, task, reading)
         for task_name in opened._names:
-            TaskFolder.find(str(folder), reading.seed, task_name)
+            TaskFolder.open(str(folder), reading.seed, task_name)
         return opened
     if task is not None or reading.explicit:
         raise UsageError(f"{name} is an encoder, which predicts nothing", "leave out task and reading")

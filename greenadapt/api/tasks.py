@@ -243,7 +243,7 @@ class TaskModel(ModelFolder):
     def _folder(self, name: str | None) -> Any:
         from greenadapt.models.task_folder import TaskFolder
 
-        return TaskFolder.find(str(self.folder), self._reading.seed, name)
+        return TaskFolder.open(str(self.folder), self._reading.seed, name)
 
     def _request(self, source: str) -> Any:
         from greenadapt.inference.predictor import PredictionRequest

@@ -141,7 +141,7 @@ class Predictor:
         self._request = request
         names = request.tasks or (None,)
         self._folders = [
-            TaskFolder.find(model, request.reading.seed, name) for name in names for model in request.models
+            TaskFolder.open(model, request.reading.seed, name) for name in names for model in request.models
         ]
         check_reading(self._folders, request.reading)
         if len(names) == 1:

@@ -16,7 +16,7 @@ from greenadapt.checkpoints.layout import (
     weights_of_seed,
 )
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.checkpoints.source import PretrainedModel, find_model, require_whole
+from greenadapt.checkpoints.source import find_model, require_whole
 from greenadapt.config import AdapterConfig, Pool, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.store.arrays import ArrayFile
@@ -72,12 +72,18 @@ class TaskFolder:
 
     @classmethod
     def open(cls, model: str, seed: int | None = None, task: str | None = None) -> "TaskFolder":
-        """Check everything but the weights in a folder that ``finetune`` wrote, or ``expand`` from one.
+        """Check everything but the weights in a folder that ``finetune`` wrote, or ``expand`` from one, or in that of
+        a question answering model of another program.
 
         A multitask model needs the name of a ``task``. Raises ``MissingError`` or ``InputError`` for any other folder,
-        ``UsageError`` for a name if it has one task, and without a name if it has several.
+        ``UsageError`` for a name or a seed that the model does not have, and without a name if it has several tasks.
         """
         folder = find_model(model).folder
+        if answers_from_elsewhere(folder):
+            for option, value in (("--seed", seed), ("--task", task)):
+                if value is not None:
+                    raise UsageError(f"{option} {value}, but finetune did not write {model}", f"leave out {option}")
+            return cls(folder, folder, {}, QuestionTask())
         if (folder / MANIFEST).is_file():
             read_manifest(folder)  # refuses another format version
         opened = cls.without_model(folder, seed, task)
@@ -89,14 +95,6 @@ class TaskFolder:
         if weights.is_file():
             ArrayFile(weights)
         return opened
-
-    @classmethod
-    def find(cls, model: str, seed: int | None = None, task: str | None = None) -> "TaskFolder":
-        """``open``, or ``open_questions`` for a question answering model that ``finetune`` did not write."""
-        pretrained = find_model(model)
-        if answers_from_elsewhere(pretrained.folder):
-            return cls.open_questions(pretrained, seed, task)
-        return cls.open(model, seed, task)
 
     @classmethod
     def without_model(cls, folder: Path, seed: int | None = None, task: str | None = None) -> "TaskFolder":
@@ -131,23 +129,12 @@ class TaskFolder:
         return cls(folder, weights_of_seed(folder, seed), settings, task, name, seed, adapter)
 
     @classmethod
-    def open_questions(cls, model: PretrainedModel, seed: int | None = None, task: str | None = None) -> "TaskFolder":
-        """Open a question answering model, which may lack ``task.json`` if ``finetune`` did not write it.
-
-        Raises ``InputError`` for a model of another task, ``UsageError`` for a seed or a task without ``task.json``.
-        """
-        if not (model.folder / TASK_FILE).is_file() and not is_multitask(model.folder):
-            for option, value in (("--seed", seed), ("--task", task)):
-                if value is not None:
-                    raise UsageError(
-                        f"{option} {value}, but finetune did not write {model.source}", f"leave out {option}"
-                    )
-            Checkpoint.open(model.folder)
-            return cls(model.folder, model.folder, {}, QuestionTask())
-        opened = cls.open(str(model.folder), seed, task)
+    def open_questions(cls, model: str, seed: int | None = None, task: str | None = None) -> "TaskFolder":
+        """``open`` a question answering model; raises ``InputError`` for a model of another task."""
+        opened = cls.open(model, seed, task)
         if not isinstance(opened.task, QuestionTask):
             raise InputError(
-                f"{model.source} is for {opened.task.name}, not for question answering",
+                f"{model} is for {opened.task.name}, not for question answering",
                 "give a model that finetune --task qa wrote",
             )
         return opened

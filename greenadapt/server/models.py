@@ -67,10 +67,10 @@ def find_models(models: Sequence[str], reading: ReadingOptions, task: str | None
         name = name if file_names.count(name) == 1 else model
         if is_multitask(folder):
             for task_name in task_names(folder) if task is None else (task,):
-                task_folder = TaskFolder.find(str(folder), reading.seed, task_name)
+                task_folder = TaskFolder.open(str(folder), reading.seed, task_name)
                 sources.append(ModelSource.of(f"{name}:{task_name}", task_folder))
         else:
-            sources.append(ModelSource.of(name, TaskFolder.find(str(folder), reading.seed)))
+            sources.append(ModelSource.of(name, TaskFolder.open(str(folder), reading.seed)))
     return tuple(sources)
 
 

@@ -54,7 +54,7 @@ def _settings(config: CompileConfig) -> Json:
 def _task(source: PretrainedModel, config: CompileConfig) -> TaskFolder:
     if Compiled.read(source.folder) is not None:
         raise InputError(f"{source.source} is compiled already", "give the model that it was made from")
-    task = TaskFolder.find(str(source.folder), config.seed, config.task)
+    task = TaskFolder.open(str(source.folder), config.seed, config.task)
     if task.settings.get("memory") is not None:
         raise UsageError(f"{task.folder} has a memory (G-MAP), which ONNX Runtime does not run", "use it as it is")
     return task

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from greenadapt.checkpoints.layout import SCORES, read_seeds
-from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, PoolChoice, ReadingOptions
 from greenadapt.errors import InputError, UsageError, require
 from greenadapt.inference.models import OpenedModel, check_reading, pool_of, require_one_process
 from greenadapt.models.memory.choice import check_memories
-from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
+from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json
 from greenadapt.tasks.base import Task
@@ -104,9 +103,7 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
 
 def _folders(request: EvaluateRequest) -> dict[int | None, TaskFolder]:
     """The model under every requested seed; the key is ``None`` if there is only one model."""
-    model, seed = find_model(request.model), request.reading.seed
-    if answers_from_elsewhere(model.folder):
-        return {None: TaskFolder.open_questions(model, seed, request.task)}
+    seed = request.reading.seed
     folder = TaskFolder.open(request.model, seed, request.task)
     if seed is not None:
         return {seed: _with_fields(folder, request.fields)}

@@ -305,7 +305,7 @@ def test_no_model(run: Run, tiny_model: TinyModel, tmp_path: Path, monkeypatch: 
     for name, message in (
         ("none/of/these", "no model folder none/of/these"),
         ("some-one/no-such-model", "no model some-one/no-such-model here"),
-        (tiny_model(), "holds a BertModel, no task model: make one with finetune"),
+        (tiny_model(), "is not a fine-tuned model: it has no task.json"),
         (tmp_path, "is not a model folder: it has no config.json"),
     ):
         assert message in last_line(run("-m", name, *DOCUMENT, *ASK, code=1))

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from greenadapt.checkpoints.source import find_model
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.tasks.qa import QuestionTask
@@ -39,13 +38,13 @@ def test_one_of_several(folder: Path) -> None:
 
 
 def test_questions(folder: Path, tiny_model: TinyModel) -> None:
-    model = find_model(str(folder))
+    model = str(folder)
     assert isinstance(TaskFolder.open_questions(model, task="qa").task, QuestionTask)
     with pytest.raises(InputError, match="is for classification, not for question answering"):
         TaskFolder.open_questions(model, task="ill.1")
     with pytest.raises(UsageError, match="has 2 tasks"):
         TaskFolder.open_questions(model)
-    model = find_model(str(tiny_model("BertForQuestionAnswering")))
+    model = str(tiny_model("BertForQuestionAnswering"))
     with pytest.raises(UsageError, match=r"--task qa, but finetune did not write .*: leave out --task"):
         TaskFolder.open_questions(model, task="qa")
 

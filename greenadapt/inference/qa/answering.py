@@ -328,7 +328,7 @@ def _find_models(request: QaRequest) -> dict[str, _AnswerModel]:
         if model is None:
             continue
         source = find_model(model)
-        folder = TaskFolder.open_questions(source, *((request.reading.seed, request.task) if name == MODEL else ()))
+        folder = TaskFolder.open_questions(model, *((request.reading.seed, request.task) if name == MODEL else ()))
         trained: Any = folder.task
         task: QuestionTask = replace(trained, **changes)
         if name == MODEL and not task.has_null and config.null_threshold is not None:

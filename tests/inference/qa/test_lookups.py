@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from greenadapt.checkpoints.source import find_model
 from greenadapt.config import QaConfig, ReadingOptions
 from greenadapt.errors import InputError
 from greenadapt.inference.models import OpenedModel
@@ -137,7 +136,7 @@ def test_fewer_or_more_lookups_than_contexts_are_refused(n_found: int) -> None:
 
 @pytest.fixture
 def opened(tiny_model: TinyModel) -> OpenedModel:
-    folder = TaskFolder.open_questions(find_model(str(adapted(tiny_model, architecture="BertForQuestionAnswering"))))
+    folder = TaskFolder.open_questions(str(adapted(tiny_model, architecture="BertForQuestionAnswering")))
     return OpenedModel.open(folder, ReadingOptions(max_length=32))
 
 

@@ -156,7 +156,7 @@ def test_a_general_model_that_was_trained_too_comes_along(
 
 def test_a_model_without_memory_needs_none(tiny_model: TinyModel, tmp_path: Path) -> None:
     folder = tiny_model("BertForQuestionAnswering")
-    opened = TaskFolder.open_questions(find_model(str(folder)))
+    opened = TaskFolder.open_questions(str(folder))
     assert MemoryChoice.of_settings(opened.settings, opened.folder, opened.weights, "there") is None
     check_memories([opened], None)
     with pytest.raises(UsageError, match="--memory there, but no model here needs a general model beside it"):
