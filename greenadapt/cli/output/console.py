@@ -132,7 +132,7 @@ def print_table(title: str, columns: list[str], rows: Iterable[Iterable[object]]
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="")
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, collapse_padding=True, header_style="")
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if numbers and number else "left", overflow="fold")
     for row in rows:

@@ -152,10 +152,10 @@ def test_a_table_has_a_line_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     console.print_table("Cost", COLUMNS, ROWS)
     assert capsys.readouterr().out.splitlines() == [
         "Cost",
-        " stage       time     memory",
-        "─────────────────────────────",
-        " corpus     1.5 s       8 MB",
-        " w2v      100.0 s   1,200 MB",
+        " stage      time    memory",
+        "───────────────────────────",
+        " corpus    1.5 s      8 MB",
+        " w2v     100.0 s  1,200 MB",
         "",
     ]
     console.print_table("", COLUMNS, [*ROWS, ["x" * 200, "[red]", "a\x1b[31mb"]], numbers=False)
