@@ -1,9 +1,9 @@
-"""Articles of PubMed and PubMed Central (both kinds of XML, and PMC's plain text), and of CORD-19."""
+"""Articles of PubMed and PubMed Central (both kinds of XML), and of CORD-19."""
 
 import html
 import re
 from collections.abc import Iterator
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, TypeGuard
 
@@ -44,10 +44,6 @@ _SIDE_ABSTRACTS = {"graphical", "teaser", "toc", "editor", "key-points", "highli
 _PUNCTUATION = re.compile(r"[\W_]*")
 _EMPTY_BRACKETS = re.compile(r"\s*[\[(][\s,;–-]*[\])]")
 _ENCODING = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([\w-]+)")
-_MARK = re.compile(r"^==== (\w+)")
-_ABSTRACT_HEADINGS = {"abstract", "summary", "background", "objective", "objectives", "purpose"}
-_LICENCE = re.compile(r"creative commons|copyright|open[- ]access|licen[cs]e", re.IGNORECASE)
-_AFTER_ABSTRACT = re.compile(r"^(key ?words?|electronic supplementary material|issue-copyright)\b", re.IGNORECASE)
 
 
 def read_xml(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
@@ -185,33 +181,6 @@ def _is_mark(element: Any, tag: str) -> bool:
         return element.get("ref-type") in _MARKS_OF or [_tag(child) for child in element] == ["sup"]
     is_of_marks = tag == "sup" and any(_is_mark(child, _tag(child)) for child in element)
     return is_of_marks and _PUNCTUATION.fullmatch(_flatten(element)) is not None
-
-
-def read_pmc_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Read PMC's plain text: the abstract, from ``==== Front``, and ``==== Body``, without the references.
-
-    The front matter has no section marks: the abstract is the text from a heading such as Abstract to the key words.
-    Without such a heading it is every line of at least 40 words that ends like a sentence and states no licence.
-    """
-    parts: dict[str, list[str]] = {}
-    part, size = "", 0
-    for _, line in decoder.lines(stream, name):
-        size += len(line)
-        decoder.check_size(size, name)
-        if mark := _MARK.match(line):
-            part = mark[1]
-        elif text := squeeze(line):
-            parts.setdefault(part, []).append(text)
-    yield Document((*_front_abstract(parts.get("Front", [])), *parts.get("Body", [])), name)
-
-
-def _front_abstract(lines: list[str]) -> list[str]:
-    for start, line in enumerate(lines):
-        if line.lower().rstrip(":") in _ABSTRACT_HEADINGS:
-            abstract = takewhile(lambda text: not _AFTER_ABSTRACT.match(text), lines[start + 1 :])
-            return [text for text in abstract if " " in text]
-    sentences = (line for line in lines if len(line.split()) >= 40 and line.endswith((".", "?", "!")))
-    return [line for line in sentences if not _LICENCE.search(line)]
 
 
 _GIVE_PARSE = "give a CORD-19 parse; for other JSON, --format json"

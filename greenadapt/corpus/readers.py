@@ -74,8 +74,6 @@ def warn_skipped(name: str, decoder: Decoder, progress: Progress) -> None:
         progress.warn(f"{name}: skipped {counted(dangling, 'symlink')} to files that do not exist")
 
 
-# An archive of PMC also contains lists of files; its .txt files are articles with section marks.
-_PMC_MEMBERS = {"xml": "xml", "text": "pmc"}
 _QUOTING = "double quotation marks within a quoted cell, or give JSON lines"
 _PAGE_BREAKS = re.compile("[\v\f\x1c-\x1f\x85]")
 """White space that BERT's normalizer removes, so that it would fuse the words around it."""
@@ -247,7 +245,8 @@ def _read_files(
             continue
         for name, opening in chain.from_iterable(map(_files_in, _files_below(path, decoder.counts))):
             by_name = format_of(name)
-            file_kind = {"auto": by_name, "pmc": _PMC_MEMBERS.get(by_name, "")}.get(kind, kind)
+            # An archive of PMC also contains lists of files.
+            file_kind = {"auto": by_name, "pmc": "xml" if by_name == "xml" else ""}.get(kind, kind)
             if file_kind not in readers:
                 decoder.skip_file(name)
                 continue
@@ -376,7 +375,6 @@ _READERS: dict[str, _Reader] = {
     "tsv": partial(_read_table, separator=SEPARATORS[".tsv"]),
     "cord19": articles.read_parse,
     "xml": articles.read_xml,
-    "pmc": articles.read_pmc_text,
 }
 _TEXT_READERS: dict[SampleBy, _Reader] = {"line": _read_lines, "paragraph": _read_paragraphs, "document": _read_text}
 _VERBATIM = (_read_json_rows, _read_paragraphs, _read_text)
