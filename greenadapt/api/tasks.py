@@ -189,8 +189,6 @@ class TaskModel(ModelFolder):
         self,
         data: Data,
         *,
-        text_field: str | Iterable[str] | None = None,
-        label_field: str | None = None,
         workspace: str | PathLike[str] | None = None,
         progress: bool | Progress = True,
     ) -> Json:
@@ -198,8 +196,6 @@ class TaskModel(ModelFolder):
 
         Args:
             data: A path, the id of a data set on the hub, or records as for training.
-            text_field: Classification: field of the text, or two of a pair, if not as in training.
-            label_field: Classification: field of the label, if not as in training.
             workspace: Where records are kept; by default as for the commands.
             progress: Whether to show a bar, or where to.
 
@@ -215,12 +211,8 @@ class TaskModel(ModelFolder):
 
         [name] = self._only_task("evaluate")
         root = Workspace.find(None if workspace is None else Path(workspace)).root
-        fields: Json = {"label_field": label_field} if label_field else {}
-        if text_field:
-            names = [text_field] if isinstance(text_field, str) else text_field
-            fields["text_fields"] = tuple(check_texts(names, shown_progress(False)))
         source = single_labelled_source(data, root, "data")
-        request = EvaluateRequest(str(self.folder), (source,) if source else (), name, self._reading, fields)
+        request = EvaluateRequest(str(self.folder), (source,) if source else (), name, self._reading)
         [evaluated] = evaluate(request, shown_progress(progress))
         return evaluated.scores
 

@@ -22,13 +22,6 @@ Test = Annotated[
 ]
 TaskName = Annotated[str | None, option("--task", "Which task of a multitask model.")]
 Seed = Annotated[int | None, option("--seed", "Which of the folder's seeds to score [default: all].")]
-TextField = Annotated[
-    list[str] | None,
-    option("--text-field", "Classification: field or column of the text; twice for a pair [default: as in training]."),
-]
-LabelField = Annotated[
-    str | None, option("--label-field", "Classification: field or column of the label [default: as in training].")
-]
 PredictionsFile = Annotated[
     Path | None,
     option(
@@ -36,9 +29,6 @@ PredictionsFile = Annotated[
         "Write the predictions to this file as JSON lines, in the order of the examples; compressed if it "
         "ends in .gz, .bz2, .xz or .zst.",
     ),
-]
-LogitsFile = Annotated[
-    Path | None, option("--logits", "Write both tokenizations' logits of one file and seed to this .safetensors file.")
 ]
 
 
@@ -51,12 +41,9 @@ def evaluate(
     test: Test,
     task: TaskName = None,
     seed: Seed = None,
-    text_field: TextField = None,
-    label_field: LabelField = None,
     files: Annotated[TaskConfig, Pick("columns")],
     options: Annotated[ReadingOptions, Pick(without=("seed", "max_length"))],
     predictions: PredictionsFile = None,
-    logits: LogitsFile = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Score fine-tuned models on labelled files.
@@ -68,18 +55,14 @@ def evaluate(
     from greenadapt.cli.output.printing import print_evaluated
     from greenadapt.stages.evaluate import EvaluateRequest
     from greenadapt.stages.evaluate import evaluate as score
-    from greenadapt.store.outputs import check_files
+    from greenadapt.store.outputs import check_file
 
-    check_files(predictions, logits)
-    settings = {"text_fields": tuple(text_field or ()), "label_field": label_field, "columns": files.columns}
-    fields = {name: value for name, value in settings.items() if value}
-    reading = replace(options, seed=seed)
-    request = EvaluateRequest(model, tuple(test), task, reading, fields, keep_logits=logits is not None)
+    if predictions is not None:
+        check_file(predictions)
+    request = EvaluateRequest(model, tuple(test), task, replace(options, seed=seed), files.columns)
     evaluated = score(request, make_progress())
     if predictions is not None:
         _write_predictions(evaluated, predictions)
-    if logits is not None:
-        _write_logits(evaluated, logits)
     for entry in evaluated:
         if as_json:
             print_json(entry.scores)
@@ -97,15 +80,3 @@ def _write_predictions(evaluated: "Sequence[Evaluated]", out: Path) -> None:
                     {"file": entry.scores["file"], "seed": seed, **prediction} for prediction in evaluation.predictions
                 )
                 stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-
-def _write_logits(evaluated: "Sequence[Evaluated]", out: Path) -> None:
-    """Write the logits of the only file and seed, in the format of finetune --save-logits."""
-    from greenadapt.store.arrays import write_arrays
-    from greenadapt.store.outputs import writing
-    from greenadapt.training.evaluation import stacked
-
-    [entry] = evaluated
-    [evaluation] = entry.evaluations.values()
-    with writing(out) as part:
-        write_arrays(part, stacked(evaluation.logits))

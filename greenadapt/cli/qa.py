@@ -131,7 +131,7 @@ def qa(
     from greenadapt.cluster import Spread
     from greenadapt.inference.qa.answering import Answerer, QaRequest
     from greenadapt.inference.qa.inquiry import InquirySources
-    from greenadapt.store.outputs import check_files
+    from greenadapt.store.outputs import check_file
 
     sources = InquirySources(
         data=data,
@@ -145,7 +145,8 @@ def qa(
         index=index,
     )
     request = QaRequest(model, sources, config, reading, compare, task, retrieval)
-    check_files(predictions)
+    if predictions is not None:
+        check_file(predictions)
     if out is not None:
         _save_answers(o.make_session(options, out=out), request, predictions, as_json=as_json)
         return

@@ -17,7 +17,6 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.metrics import groups_of, interval, over_seeds, resampled
 
 if TYPE_CHECKING:
@@ -36,17 +35,14 @@ class EvaluateRequest:
     """The name of the task, for a model of several tasks."""
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     """Without a ``seed`` every seed of the folder is scored."""
-    fields: Json = field(default_factory=dict)
-    """``text_fields`` and ``label_field`` of classification and ``columns`` of NER, if they differ from training."""
-    keep_logits: bool = False
+    columns: tuple[str, ...] = ()
+    """The names of the columns of CoNLL files, if they differ from training."""
 
     def __post_init__(self) -> None:
         if not self.test:
             raise UsageError("nothing to evaluate on", "give --test FILE")
         if repeated := next((source for source, n in Counter(self.test).items() if n > 1), None):
             raise UsageError(f"--test {repeated} is given twice", "give each file once")
-        if self.keep_logits and self.reading.margin is not None:
-            raise UsageError("--logits keeps those of both tokenizations of everything", "leave out --margin")
 
 
 @dataclass(frozen=True)
@@ -77,11 +73,6 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
     [*_, first] = folders.values()
     if first.task.main == "macro_f1":
         require("train", "sklearn", by="a score of classes", otherwise="install scikit-learn alone")
-    if request.keep_logits and (len(folders), len(request.test)) != (1, 1):
-        raise UsageError(
-            f"--logits keeps those of one file and one seed, there are {len(request.test)} and {len(folders)}",
-            "give one --test and --seed",
-        )
     sets = {}
     for source in request.test:
         sets[source] = first.task.read(source, progress)
@@ -106,32 +97,20 @@ def _folders(request: EvaluateRequest) -> dict[int | None, TaskFolder]:
     seed = request.reading.seed
     folder = TaskFolder.open(request.model, seed, request.task)
     if seed is not None:
-        return {seed: _with_fields(folder, request.fields)}
+        return {seed: _with_columns(folder, request.columns)}
     scored = folder.folder
     seeds = read_seeds(scored) if (scored / SCORES).is_file() else (None,)
     opened = {seed: TaskFolder.open(request.model, seed, request.task) for seed in seeds}
-    return {seed: _with_fields(folder, request.fields) for seed, folder in opened.items()}
+    return {seed: _with_columns(folder, request.columns) for seed, folder in opened.items()}
 
 
-def _with_fields(folder: TaskFolder, fields: Json) -> TaskFolder:
-    if not fields:
+def _with_columns(folder: TaskFolder, columns: tuple[str, ...]) -> TaskFolder:
+    if not columns:
         return folder
-    if folder.task.name != "ner" and "columns" in fields:
+    if folder.task.name != "ner":
         raise UsageError(f"--columns is for NER, the model is for {folder.task.name}", "leave it out")
-    if not isinstance(folder.task, ClassificationTask):
-        if fields.keys() != {"columns"}:
-            raise UsageError(
-                f"--text-field and --label-field are for classification, the model is for {folder.task.name}",
-                "leave them out",
-            )
-        tagging: Any = folder.task
-        return replace(folder, task=replace(tagging, **fields))
-    n_fields, n_expected = len(fields.get("text_fields", folder.task.text_fields)), len(folder.task.text_fields)
-    if n_fields != n_expected:
-        raise UsageError(
-            f"--text-field is given {n_fields} times, the model reads {n_expected}", "give it as in training"
-        )
-    return replace(folder, task=replace(folder.task, **fields))
+    task: Any = folder.task
+    return replace(folder, task=replace(task, columns=columns))
 
 
 def _evaluations(
@@ -149,9 +128,7 @@ def _evaluations(
         label = source if folder.seed is None else f"{source}, seed {folder.seed}"
         with progress.bar(label, len(examples), "examples") as bar:
             outputs = opened.outputs(opened.inputs(examples, counts))
-            evaluations[source] = Evaluation.of(
-                folder.task, examples, outputs, pool, bar, views=views, keep_logits=request.keep_logits
-            )
+            evaluations[source] = Evaluation.of(folder.task, examples, outputs, pool, bar, views=views)
         if counts["cut"]:
             progress.warn(f"{label}: {counts['cut']:,} examples are too long and were cut")
     return evaluations

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from filelock import lock_descriptor
 
-from greenadapt.errors import ConflictError, InputError, LockedError, MissingError, UsageError
+from greenadapt.errors import ConflictError, InputError, LockedError, MissingError
 from greenadapt.store.files import STDOUT, creating, naming, publish_folder, real_folder, sync_file
 
 COMPRESSIONS = frozenset({".gz", ".bz2", ".xz", ".zst"})
@@ -40,17 +40,6 @@ def check_file(path: Path) -> None:
         if os.path.lexists(path.parent):
             raise ConflictError(f"{path} cannot be created ({path.parent} is not a folder)", "give another path")
         raise MissingError(f"{path}: folder {path.parent} does not exist", "create it, or check the path")
-
-
-def check_files(*paths: Path | None) -> None:
-    """``check_file`` of each path but ``None``; raises ``UsageError`` for a file that is given twice."""
-    taken = set()
-    for path in filter(None, paths):
-        check_file(path)
-        target = os.path.realpath(path)
-        if target in taken and not is_written_through(path):
-            raise UsageError(f"{path} is given twice", "name another file")
-        taken.add(target)
 
 
 @contextmanager

@@ -158,7 +158,7 @@ _MAX_CHARACTERS = 40  # of a label in a message
 _MAX_PROBABILITIES = 100
 """The number of classes in the ``probabilities`` of a prediction."""
 
-_FIELD = "choose one with --text-field, or two for pairs by giving it twice"
+_FIELD = "choose one with finetune --text-field, or two for pairs by giving it twice"
 _WITH_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _UPCAST = re.compile(r"(-?[0-9]+)\.0*")
@@ -409,7 +409,7 @@ class ClassificationTask:
         return Text(texts[0], texts[1] if len(texts) == 2 else None, label, where)
 
     def _label(self, row: Json, where: str) -> str | float:
-        label = records.field(row, self.label_field, where, "choose one with --label-field")
+        label = records.field(row, self.label_field, where, "choose one with finetune --label-field")
         if isinstance(label, bool):
             return str(label).lower()
         is_finite = not isinstance(label, float) or math.isfinite(label)  # JSON's 1e400 is infinite

@@ -31,13 +31,12 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "question": lambda value: TASK.answer(value, "a context"),
     "context": lambda value: TASK.answer("who", value),
     "passages": lambda value: TASK.answer("who", "a context", passages=value),
-    "label_field": lambda value: TASK.evaluate("a.tsv", label_field=value),
     "train": lambda value: greenadapt.finetune(NOWHERE, "ner", value),
     "memory_config": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", memory_config=value),
     "seeds": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", seeds=value),
     "seed": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", seed=value),
 }
-OPTIONAL = {"task", "passages", "label_field", "train"}
+OPTIONAL = {"task", "passages", "train"}
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -16,7 +16,7 @@ from tests.support.pages import GROUP
 from tests.support.small_tasks import TinyModel, adapted, known_text, ner_file, worded_model
 
 COMMANDS = {key.replace("-", " "): command for key, command in commands_of(GROUP).items()}
-WRITTEN = frozenset({"file", "logits", "out", "predictions", "workspace"})
+WRITTEN = frozenset({"file", "out", "predictions", "workspace"})
 """Parameters that are files or folders to write."""
 
 
@@ -26,7 +26,7 @@ def texts_of(command: Any) -> set[str]:
     return {name for name, kind in kinds.items() if "str" in kind or "ath" in kind}
 
 
-FILES = {"predictions": "out.json", "logits": "out.safetensors", "file": "out.vec"}
+FILES = {"predictions": "out.json", "file": "out.vec"}
 """Written parameters that are files → a name; the others are folders."""
 INPUTS: dict[str, tuple[str, ...]] = {
     "adapt": ("-c", "docs", "-m", "model"),

@@ -394,8 +394,6 @@ def test_what_is_refused(make_model: Callable[..., Path], tmp_path: Path) -> Non
     refused(make_model(numbers, name="numbers"), "predicts numbers", margin=0.5)
     with pytest.raises(UsageError, match="either tokenization"):
         QaRequest("model", InquirySources("data.json"), reading=ReadingOptions(margin=0.5), compare="base")
-    with pytest.raises(UsageError, match="leave out --margin"):
-        EvaluateRequest("model", ("a",), reading=ReadingOptions(margin=0.5), keep_logits=True)
     result = CliRunner().invoke(app, ["predict", "-m", "x", "-i", str(source), "--margin", "1.5"])
     assert result.exit_code == 2
     assert "1.5" in result.stderr

@@ -14,10 +14,8 @@ from typer.testing import Result as CliResult
 from greenadapt.config import TaskConfig
 from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.store.arrays import ArrayFile
 from greenadapt.store.results import Result
 from tests.conftest import json_lines
-from tests.integration.test_full_disk import full_at
 from tests.support.small_multitask import files_of
 from tests.support.small_tasks import (
     TRAIN,
@@ -89,15 +87,6 @@ def test_the_test_set_of_fine_tuning_has_the_same_scores(
         assert [row for row in rows if row["seed"] == seed] == [
             {"file": str(test), "seed": seed, **seed_scores} for seed_scores in predictions
         ]
-        with full_at(100):
-            run_alone("evaluate", "-m", folder, "--test", test, "--seed", seed, "--logits", "l.safetensors", code=1)
-        assert not Path("l.safetensors").exists()
-        run_alone("evaluate", "-m", folder, "--test", test, "--seed", seed, "--logits", "l.safetensors")
-        ours, theirs = ArrayFile(Path("l.safetensors")), ArrayFile(folder / "seeds" / str(seed) / "logits.safetensors")
-        assert ours.names == theirs.names
-        for name in ours.names:
-            np.testing.assert_array_equal(ours[name], theirs[name])
-        Path("l.safetensors").unlink()
 
 
 @pytest.mark.slow
@@ -137,24 +126,20 @@ def test_entities_of_other_files_are_scored_as_by_seqeval(
 
 
 @pytest.mark.slow
-def test_classes_and_their_fields(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
+def test_classes(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
     from sklearn.metrics import accuracy_score, f1_score
 
     folder, rows = tuned("classes", tiny_model, tmp_path).path, lines(labelled(tmp_path, "classes", 25, 3))
-    renamed = tmp_path / "renamed.jsonl"
-    renamed.write_text("".join(json.dumps({"body": row["text"], "y": row["label"]}) + "\n" for row in rows))
-    fields = ["--text-field", "body", "--label-field", "y"]
-    (evaluated,) = json_lines(
-        run_alone("evaluate", "-m", folder, "--test", renamed, *fields, "--predictions", "p.jsonl", "--json")
-    )
+    test = tmp_path / "test.jsonl"
+    test.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (evaluated,) = json_lines(run_alone("evaluate", "-m", folder, "--test", test, "--predictions", "p.jsonl", "--json"))
     gold, guesses = [row["label"] for row in rows], [row["label"] for row in lines(Path("p.jsonl"))]
     scores = evaluated["seeds"][0]["test"]
     assert scores["macro_f1"] == pytest.approx(f1_score(gold, guesses, average="macro", zero_division=0))
     assert scores["accuracy"] == pytest.approx(accuracy_score(gold, guesses))
-    twice = run_alone("evaluate", "-m", folder, "--test", renamed, *fields, "--text-field", "y", code=2)
-    assert "--text-field is given 2 times, the model reads 1" in twice.stderr
-    error = run_alone("evaluate", "-m", folder, "--test", renamed, code=1).stderr
-    assert "renamed.jsonl:1 has no field label, it has: body, y: choose one with --label-field" in error
+    test.write_text(json.dumps({"text": "a", "y": "b"}) + "\n")
+    error = run_alone("evaluate", "-m", folder, "--test", test, code=1).stderr
+    assert "test.jsonl:1 has no field label, it has: text, y: choose one with finetune --label-field" in error
 
 
 def test_one_of_several_tasks(two_tasks: Path, run_alone: Run) -> None:
@@ -197,19 +182,13 @@ def test_what_is_refused(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) 
         (["--test", test], 2, "is given twice: give each file once"),
         (["--test", tmp_path / "empty.tsv"], 1, "empty.tsv has no examples"),
         (["--test", tmp_path / "none.tsv"], 1, "none.tsv does not exist"),
-        (["--logits", "l.safetensors"], 2, "--logits keeps those of one file and one seed, there are 1 and 2"),
         (["--predictions", "no/p.jsonl"], 1, "folder no does not exist"),
-        (["--label-field", "y"], 2, "are for classification, the model is for ner"),
         (["--seed", 7], 1, "has no seed 7: it has 0, 1"),
         (["--task", "x"], 2, "has one task"),
     ):
         assert message in run_alone(*again, *options, code=code).stderr, options
     before = test.read_bytes()
-    for written, code, message in (
-        (["--predictions", test], 1, f"{test.name} exists"),
-        (["--logits", test, "--seed", 0], 1, f"{test.name} exists"),
-        (["--predictions", "p", "--logits", "./p", "--seed", 0], 2, "p is given twice"),
-    ):
+    for written, code, message in ((["--predictions", test], 1, f"{test.name} exists"),):
         assert message in run_alone(*again, *written, code=code).stderr, written
     assert test.read_bytes() == before
     assert not Path("p").exists()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.errors import ConflictError, LockedError, MissingError, UsageError
-from greenadapt.store.outputs import check_file, check_files, open_file, open_output
+from greenadapt.errors import ConflictError, LockedError, MissingError
+from greenadapt.store.outputs import check_file, open_file, open_output
 from tests.conftest import Run, last_line
 from tests.support.small_tasks import TinyModel
 
@@ -80,13 +80,6 @@ def test_what_is_refused_before_the_work(tmp_path: Path) -> None:
     with pytest.raises(ConflictError, match="there is not a folder"):
         check_file(tmp_path / "there" / "x")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["loop", "lost", "there"]
-
-
-def test_two_outputs_are_two_files(tmp_path: Path) -> None:
-    check_files(tmp_path / "a", None, tmp_path / "c")
-    check_files(Path("/dev/null"), Path("/dev/null"))
-    with pytest.raises(UsageError, match="a is given twice"):
-        check_files(tmp_path / "a", tmp_path / "a")
 
 
 def test_without_a_file_rows_go_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:

@@ -183,7 +183,7 @@ def test_reading_pairs_from_a_table_with_chosen_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"label": "x"}, "a.jsonl:2 has no field text, it has: label: choose one with --text-field"),
+        ({"label": "x"}, "a.jsonl:2 has no field text, it has: label: choose one with finetune --text-field"),
         ({"text": "a", "class": "x"}, "a.jsonl:2 has no field label, it has: text, class: choose one with --label"),
         ({"text": ["a"], "label": "x"}, "a.jsonl:2: field text is a list, not text"),
         ({"text": None, "label": "x"}, "a.jsonl:2: field text is null, not text"),
