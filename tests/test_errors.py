@@ -124,8 +124,8 @@ PRINTED_BY = {
 }
 CORPORA = ("w2v", "adapt", "corpus-prepare")
 ONLY_BY = {
-    ("tasks/classification.py", "--text-field"): ("finetune", "assess", "evaluate"),  # labelled files
-    ("tasks/classification.py", "--label-field"): ("finetune", "assess", "evaluate"),
+    ("tasks/classification.py", "--text-field"): ("finetune", "assess"),  # labelled files
+    ("tasks/classification.py", "--label-field"): ("finetune", "assess"),
     ("tasks/classification.py", "--labels"): ("finetune", "assess"),  # training
     ("tasks/base.py", "--folds"): ("assess",),
     ("tasks/base.py", "--max-length"): ("finetune", "assess", "qa"),  # its own value is wrong
