@@ -215,13 +215,6 @@ class TextOptions(Checked):
         settings = {"format": self.format, "fields": self.fields, "sample_by": self.sample_by}
         return {name: value for name, value in settings.items() if value}
 
-    def as_arguments(self) -> dict[str, list[str]]:
-        """The options of the recipe that the user set: option → command-line arguments."""
-        return {
-            option_fields(TextOptions)[name].option_name: [*value] if isinstance(value, tuple) else [str(value)]
-            for name, value in self.of_recipe().items()
-        }
-
     def of_config(self) -> dict[str, Any]:
         """The settings of ``CorpusConfig`` that the user set."""
         settings = {

@@ -65,9 +65,11 @@ class ModelFolder:
             >>> adapted.save_pretrained("models/medicine")
         """
         from greenadapt.checkpoints.source import find_model
-        from greenadapt.store.outputs import copy_folder
+        from greenadapt.corpus.opening import visible_files
+        from greenadapt.store.outputs import copy_files
 
-        return copy_folder(find_model(str(self.folder)).folder, Path(folder))
+        source = find_model(str(self.folder)).folder
+        return copy_files((path for path in visible_files(source) if not path.is_dir()), source, Path(folder))
 
     @checked_call
     def push_to_hub(

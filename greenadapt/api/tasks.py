@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from greenadapt.api.arguments import Data, check_texts, plain_record, rows_of, shown_progress, single_labelled_source
 from greenadapt.api.models import ModelFolder
 from greenadapt.config import Count, QaConfig, ReadingOptions
-from greenadapt.errors import UsageError, rounded
+from greenadapt.errors import UsageError, counted, rounded
 from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json, expanded
@@ -51,7 +51,13 @@ class TaskModel(ModelFolder):
         named = "".join(f", {name}={value!r}" for name, value in chosen.items())
         kinds = ", ".join(f"{name}: {kind}" if name else kind for name, kind in self.tasks.items())
         lines = [f"{type(self).__name__}({str(self.folder)!r}{named})", f"  {kinds}"]
-        return "\n".join([*lines, *(f"  {line}" for line in _score_lines(self.scores))])
+        scores = self.scores
+        if "mean" in scores:  # else it has no test set, or several tasks
+            main = scores["main"]
+            mean, std = (scores[name].get(main) for name in ("mean", "std"))
+            value = "undefined" if mean is None else rounded(mean, 4) + ("" if std is None else f" ± {rounded(std, 4)}")
+            lines.append(f"  {counted(len(scores['seeds']), 'seed')}; test {main} {value}")
+        return "\n".join(lines)
 
     @cached_property
     def tasks(self) -> dict[str, str]:
@@ -73,8 +79,8 @@ class TaskModel(ModelFolder):
 
     @property
     def scores(self) -> Json:
-        """What ``scores.json`` holds: the scores on the test set, over all seeds and of each; empty for a model
-        from elsewhere.
+        """What ``scores.json`` holds: the scores on the test set, over all seeds and of each, of all tasks; empty for a
+        model from elsewhere.
 
         Examples:
             >>> ner.scores["mean"]["f1"]
@@ -83,7 +89,7 @@ class TaskModel(ModelFolder):
         from greenadapt.checkpoints.layout import SCORES
         from greenadapt.stages.finetune.train import read_scores
 
-        return read_scores(self.folder, self.task_name) if (self.folder / SCORES).is_file() else {}
+        return read_scores(self.folder) if (self.folder / SCORES).is_file() else {}
 
     @checked_call
     def predict(self, data: Data | Mapping[str, Any], *, tags: bool = False, progress: bool | Progress = False) -> Any:
@@ -283,33 +289,3 @@ def _cleaned(rows: Iterable[Any], progress: Progress) -> Iterator[Any]:
         else:
             yield decoder.record_without_surrogates(plain_record(row), "data")
     decoder.warn_replaced("data", progress)
-
-
-def _score_lines(scores: Json) -> list[str]:
-    """The main score, or each task's."""
-    if not scores:
-        return []
-    seeds = len(scores["seeds"])
-    of = f"{seeds} seeds" if seeds > 1 else "1 seed"
-    if "tasks" in scores:
-        return [
-            f"{of}; "
-            + ", ".join(
-                f"{task} {kind} {scores['metrics'][task]} {_number(value)}"
-                for task, kinds in scores["tasks"].items()
-                for kind, sets in kinds.items()
-                for value in sets.values()
-            )
-        ]
-    main = scores["main"]
-    if "mean" not in scores:
-        return [of]
-    value = _number({"mean": scores["mean"][main], "std": scores.get("std", {}).get(main)})
-    return [f"{of}; test {main} {value}"]
-
-
-def _number(value: Mapping[str, float | None]) -> str:
-    mean, std = value.get("mean"), value.get("std")
-    if mean is None:
-        return "undefined"
-    return rounded(mean, 4) + ("" if std is None else f" ± {rounded(std, 4)}")

@@ -1,7 +1,7 @@
 """Choose a corpus and a model, prepare the text, and list corpora."""
 
 import shlex
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 
 from greenadapt.checkpoints.provenance import model_facts, note_lowercasing
@@ -113,14 +113,8 @@ def choose_corpus(session: Session, corpus: str | None, text: TextOptions) -> Re
         return saved_input or find_recipe(corpus, text.of_recipe())
     if name == corpus:
         return _recipe_of(prepared[0])
-    return find_recipe(corpus, {**_repeated_options(prepared[0]), **text.of_recipe()})
-
-
-def _repeated_options(prepared: Result) -> Json:
-    """The fields and the format that the user set when a corpus was prepared, which later commands need not repeat."""
-    settings, arguments = _recipe_settings(prepared), prepared.manifest.facts["said"]
-    options = {"fields": "--field", "format": "--format", "sample_by": "--sample-by"}
-    return {name: settings[name] for name, option in options.items() if arguments.get(option)}
+    is_own = text.explicit or Path(corpus).suffix == ".toml"  # what is edited in a recipe counts
+    return find_recipe(corpus, text.of_recipe() if is_own else _recipe_settings(prepared[0]))
 
 
 def _recipe_settings(prepared: Result) -> Json:
@@ -155,8 +149,10 @@ def choose_model(session: Session, corpus: str, model: str | None) -> Pretrained
 
 def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: TextOptions) -> Result:
     """The stage itself."""
+    config = CorpusConfig(**text.of_config())
     current = _newest(session, recipe.name, model.name)
-    recipe, config, arguments = _with_options(recipe, text, current)
+    if current is not None and not text.explicit:
+        config = CorpusConfig(**{field.name: current.manifest.config[field.name] for field in fields(CorpusConfig)})
     _require_fetched(session, recipe)
     reading = open_corpus(
         recipe,
@@ -186,7 +182,7 @@ def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: 
             cluster=session.cluster,
         )
         _report_counts(session, reading, counts)
-        return Outcome(counts, {**named, "said": arguments, "read": reading.counts})
+        return Outcome(counts, {**named, "read": reading.counts})
 
     named = _facts(recipe, model)
     job = Job(CORPUS, _settings(recipe, config), inputs, build, defaults=asdict(CorpusConfig()), named=named)
@@ -194,25 +190,10 @@ def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: 
 
 
 def _newest(session: Session, corpus: str, model: str) -> Result | None:
-    """The text of a corpus as it was last prepared for a model, whose options need not be repeated."""
+    """The text of a corpus as it was last prepared for a model; without any option it is prepared in the same way."""
     return next(
         (result for result in session.workspace.results(corpus, model) if result.manifest.stage == CORPUS), None
     )
-
-
-def _with_options(
-    recipe: Recipe, text: TextOptions, current: Result | None
-) -> tuple[Recipe, CorpusConfig, dict[str, list[str]]]:
-    """The recipe, the settings and all options: those of ``text``, else those that the user set for the ``current``
-    result.
-    """
-    options = text.as_arguments()
-    if current is None:
-        return recipe, CorpusConfig(**text.of_config()), options
-    kept = {field.name: current.manifest.config[field.name] for field in fields(CorpusConfig)}
-    options = current.manifest.facts["said"] | options
-    recipe = replace(recipe, **{**_repeated_options(current), **text.of_recipe()})
-    return recipe, CorpusConfig(**{**kept, **text.of_config()}), options
 
 
 def _settings(recipe: Recipe, config: CorpusConfig) -> Json:

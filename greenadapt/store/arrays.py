@@ -107,11 +107,6 @@ class ArrayFile:
         return {name: value for name, value in vars(self).items() if name != "_mapped"}
 
 
-def read_metadata(path: Path) -> dict[str, str]:
-    """The metadata of a safetensors file, which may be cut after its header; raises ``InputError`` for others."""
-    return _header(path)[0]
-
-
 _Entry = tuple["np.dtype[Any]", tuple[int, ...], int, int]
 
 

@@ -7,7 +7,7 @@ A file must not exist, and appears once it is complete, so a failed run changes 
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from gzip import GzipFile
 from io import TextIOWrapper
@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from filelock import lock_descriptor
 
-from greenadapt.errors import ConflictError, InputError, LockedError, MissingError
+from greenadapt.errors import ConflictError, LockedError, MissingError
 from greenadapt.store.files import STDOUT, creating, naming, publish_folder, real_folder, sync_file
 
 COMPRESSIONS = frozenset({".gz", ".bz2", ".xz", ".zst"})
@@ -97,41 +97,25 @@ def open_output(out: Path | None) -> Iterator[tuple[IO[str], bool]]:
         yield stream, False
 
 
-def copy_folder(source: Path, out: Path) -> Path:
-    """Copy the visible files of ``source`` to the new or empty folder ``out``, which appears when it is whole.
+def copy_files(files: Iterable[Path], base: Path, out: Path) -> Path:
+    """Copy ``files`` below ``base`` to the new or empty folder ``out``, which appears when it is whole.
 
-    Links are followed. Returns the path of the copy. Raises ``ConflictError`` if ``out`` holds anything, ``InputError``
-    for a dead link or a device in ``source``.
+    Returns the path of the copy. Raises ``ConflictError`` if ``out`` holds anything.
     """
     target = real_folder(out)
     if os.path.lexists(target) and not (target.is_dir() and not any(target.iterdir())):
         raise ConflictError(f"{target} exists", "give a new folder")
     work = target.with_name(f".{target.name}.{uuid4().hex[:8]}.part")
     try:
-        with naming(target), creating(target):
-            for name in _visible_files(source.resolve()):
-                (work / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source / name, work / name)
+        for file in files:
+            copy = work / file.relative_to(base)
+            with naming(target), creating(target):
+                copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
         publish_folder(work, target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return target
-
-
-def _visible_files(folder: Path) -> list[str]:
-    """Names of the files in ``folder``, sorted; links are followed, and names that begin with a dot left out."""
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    names = []
-    for base, folders, files in os.walk(folder, followlinks=True, onerror=fail):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for path in (Path(base) / name for name in files if not name.startswith(".")):
-            if not path.is_file():
-                raise InputError(f"{path} is a dead link or a device", "remove it, or put the file there")
-            names.append(path.relative_to(folder).as_posix())
-    return sorted(names)
 
 
 @contextmanager

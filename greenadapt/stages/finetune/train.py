@@ -15,10 +15,8 @@ from greenadapt.checkpoints.layout import (
     SEEDS,
     TASK_FILE,
     TASKS,
-    is_multitask,
     n_weights,
     read_described,
-    require_task,
 )
 from greenadapt.checkpoints.provenance import adapted_input, model_facts
 from greenadapt.checkpoints.reader import Checkpoint
@@ -32,7 +30,6 @@ from greenadapt.stages.finetune.request import (
     described,
     failed_trainings,
     has_added_words,
-    only_tasks,
     read_task_data,
     read_unlabelled,
     summary,
@@ -147,13 +144,9 @@ def default_name(run: "Finetuning") -> str:
     return f"{name}-{run.job(lambda _: Outcome({})).key[:8]}"
 
 
-def read_scores(folder: Path, task: str | None = None) -> Json:
-    """``scores.json`` of the model in ``folder``, or the scores of one of its tasks."""
-    scores = read_described(folder / SCORES)
-    if task is None or not is_multitask(folder):
-        return scores
-    require_task(folder, task)
-    return only_tasks(scores, [task])
+def read_scores(folder: Path) -> Json:
+    """``scores.json`` of the model in ``folder``."""
+    return read_described(folder / SCORES)
 
 
 @dataclass(frozen=True)
