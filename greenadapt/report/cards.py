@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 from functools import cache
 from html import escape
 from importlib.resources import files
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from markupsafe import Markup
@@ -20,7 +19,6 @@ from greenadapt.store.files import Json, short
 from greenadapt.tasks.tasks_file import TaskEntry
 
 if TYPE_CHECKING:
-    from huggingface_hub import EvalResult
     from jinja2 import Template
 
 _MADE_BY = "## Made by"
@@ -66,10 +64,6 @@ class Card:
         """The sources of the labels."""
         return ()
 
-    def results(self) -> "list[EvalResult]":
-        """The main scores, as the hub lists them."""
-        return []
-
     def tables(self) -> list[Table]:
         """The tables of data and scores."""
         return []
@@ -78,15 +72,12 @@ class Card:
         """The YAML at the top, as ``huggingface_hub`` writes it."""
         from huggingface_hub import ModelCardData
 
-        results = self.results()
         data = ModelCardData(
             base_model=self.base,
             library_name="sentence-transformers" if self.pipeline == _SENTENCES else "transformers",
             pipeline_tag=self.pipeline,
             tags=["greenadapt", "domain-adaptation", *self.tags],
             datasets=sorted(filter(None, map(hub_data_set, self.data()))) or None,
-            eval_results=results or None,
-            model_name=self.model if results else None,
             co2_eq_emissions=self._emissions(),
             **(self.licence_of_base or {}),
         )
@@ -178,13 +169,6 @@ class TaskCard(Card):
     def data(self) -> Iterable[str]:
         return self.sources.values()
 
-    def results(self) -> "list[EvalResult]":
-        main, seeds = self.scores["main"], self.scores["seeds"]
-        values = [seed["test"][main] for seed in seeds if seed.get("test", {}).get(main) is not None]
-        if "test" not in self.sources or len(values) < len(seeds):
-            return []
-        return [_result(self.pipeline, self.sources["test"], main, fmean(values))]
-
     def tables(self) -> list[Table]:
         names: dict[str, list[str]] = {}
         for name, source in self.sources.items():
@@ -227,15 +211,6 @@ class MultitaskCard(Card):
             source for entry in self.entries for source in (*entry.train, *entry.dev.values(), *entry.test.values())
         ]
 
-    def results(self) -> "list[EvalResult]":
-        results = []
-        for entry in self.entries:
-            pipeline, metric = _PIPELINES[self.tasks[entry.name]["task"]], self.scores["metrics"][entry.name]
-            for name, over in self.scores["tasks"].get(entry.name, {}).get("test", {}).items():
-                if over["mean"] is not None and name in entry.test:
-                    results.append(_result(pipeline, entry.test[name], metric, over["mean"]))
-        return results
-
     def tables(self) -> list[Table]:
         tasks = [
             [name, task["task"], task["metric"], ", ".join(map(str, task.get("labels", ()))), f"{self.weights[name]:,}"]
@@ -254,20 +229,6 @@ class MultitaskCard(Card):
             Table("Data", ["task", "set", "from", "examples"], data, (3,)),
             *score_tables(self.scores),
         ]
-
-
-def _result(pipeline: str, source: str, metric: str, value: float) -> "EvalResult":
-    """A score on a file or data set, as the hub lists it; ``pipeline`` is its name of the task."""
-    from huggingface_hub import EvalResult
-
-    name = short(source)
-    return EvalResult(
-        task_type=pipeline,
-        dataset_type=hub_data_set(source) or name,
-        dataset_name=name,
-        metric_type=metric,
-        metric_value=round(value, 4),
-    )
 
 
 def escaped(text: str) -> str:

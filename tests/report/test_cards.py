@@ -128,7 +128,7 @@ def pretrained() -> str:
 @pytest.mark.parametrize("write", [expanded, fine_tuned, multitask, pretrained])
 def test_names_mean_nothing(write: Callable[[], str]) -> None:
     _, front, text = write().split("---\n", 2)
-    keys = {"base_model", "library_name", "pipeline_tag", "tags", "model-index", "co2_eq_emissions"}
+    keys = {"base_model", "library_name", "pipeline_tag", "tags", "co2_eq_emissions"}
     assert set(yaml.safe_load(front)) <= keys  # no licence
     tokens = tokens_of(text)
     assert not [token.type for token in tokens if "html" in token.type or token.type in ("link_open", "image", "hr")]

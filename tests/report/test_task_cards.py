@@ -77,15 +77,6 @@ def test_the_card_of_many_tasks() -> None:
     assert "It sees the states of the general model tiny (SHA-256 abababababab…) as memory" in text
 
 
-def test_the_score_of_each_test_set_is_in_the_front_matter() -> None:
-    (model,) = yaml.safe_load(CARD.text().split("---\n")[1])["model-index"]
-    scores = {
-        (result["dataset"]["name"], result["metrics"][0]["type"]): result["metrics"][0]["value"]
-        for result in model["results"]
-    }
-    assert scores == {("m.tsv", "accuracy"): 0.84}  # of the others the files are not known
-
-
 @pytest.mark.parametrize("adapter", ["none", "lhuc", "bert-layer"])
 def test_the_card_tells_the_adapter(adapter: str) -> None:
     config = {**CARD.config, **asdict(AdapterConfig(adapter=adapter, freeze_encoder=True))}  # type: ignore[arg-type]
@@ -166,25 +157,15 @@ def test_the_front_matter_is_yaml_that_the_hub_reads() -> None:
     assert "greenadapt" in front["tags"]
 
 
-def test_the_front_matter_has_licence_data_scores_and_emissions() -> None:
+def test_the_front_matter_has_licence_data_and_emissions() -> None:
     cost = estimate(seconds=100, cpu_seconds=200, peak_memory_bytes=1 << 30)
     licence = {"license": "other", "license_name": "own", "license_link": "LICENSE"}
     model_card = card(cost=cost.as_dict(), licence_of_base=licence)
-    model_card.scores["seeds"][1]["test"] = {**TEST, "f1": 0.8431}
     loaded = ModelCardData(**(front := yaml.safe_load(model_card.text().split("---\n")[1])))  # the hub's own reader
     assert front.items() >= licence.items()
     assert loaded.datasets == ["own/corpus"]
-    (score,) = loaded.eval_results or []
-    assert (score.task_type, score.dataset_name) == ("token-classification", "test.tsv")
-    assert (score.metric_type, score.metric_value) == ("f1", 0.8381)
     assert front["co2_eq_emissions"]["training_type"] == "fine-tuning"
     assert front["co2_eq_emissions"]["emissions"] == pytest.approx(1000 * cost.co2_kg, rel=0.01)
-
-
-def test_a_score_that_a_seed_lacks_is_not_listed() -> None:
-    model_card = card()
-    model_card.scores["seeds"][1].pop("test")
-    assert "model-index" not in yaml.safe_load(model_card.text().split("---\n")[1])
 
 
 COST = estimate(seconds=1234.5, cpu_seconds=2000, peak_memory_bytes=1 << 30)
