@@ -19,9 +19,7 @@ from greenadapt.config import (
     TrainConfig,
 )
 
-Text = Annotated[
-    list[str], option("--text", "Text file, folder, named corpus, or - for standard input; repeatable.", Panel.TEXT)
-]
+Text = Annotated[list[str], option("--text", "Text file, folder or named corpus; repeatable.", Panel.TEXT)]
 GeneralText = Annotated[
     str | None,
     option("--general-text", "Text of no particular domain: the loss on it shows what the model forgets.", Panel.TEXT),

@@ -21,7 +21,6 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files
 from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, RunConfig, SampleBy, TrainConfig
-from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.readers import CorpusReader, open_corpus
 from greenadapt.corpus.recipes import Recipe, find_recipe
 from greenadapt.corpus.text import Document
@@ -70,27 +69,37 @@ class PretrainRequest:
     def __post_init__(self) -> None:
         if not self.texts:
             raise UsageError("nothing to train on", "give --text FILE")
-        if [*self.texts, self.general_text].count(STDIN) > 1:
-            raise UsageError(
-                "standard input is given twice, and can only be read once", "give a file in place of one -"
-            )
         if self.memory_config.strategy == "logits":
             raise UsageError(
                 "--strategy logits adds the logits of a task's head", "use another strategy in pre-training"
             )
 
 
-@dataclass(frozen=True)
-class _Start:
-    """The models and texts that training starts from."""
+def pretrain(session: Session, request: PretrainRequest) -> Result:
+    """Train and write the model; does nothing if up to date, resumes a killed run."""
+    require_torch("pre-training")
+    run = _Pretraining.of(session, request)
+    if session.out is None:
+        name = f"pretrain-{run.model.name}-{data_name(request.texts)}-{run.job(lambda _: Outcome({})).key[:8]}"
+        run = replace(run, session=replace(session, out=Path("runs") / name))
+    run.session.check_out(PRETRAIN, run.config())
+    return run_together(run)
 
+
+@dataclass(frozen=True)
+class _Pretraining:
+    """A run, with the models and texts that it starts from."""
+
+    session: Session
+    request: PretrainRequest
     model: PretrainedModel
     memory: MemoryChoice | None
     texts: tuple[CorpusReader, ...]
     general_text: CorpusReader | None
 
     @classmethod
-    def of(cls, session: Session, request: PretrainRequest) -> "_Start":
+    def of(cls, session: Session, request: PretrainRequest) -> "_Pretraining":
+        """Find the models and open the texts; raises what is wrong with them before any work."""
         model = starting_model(request.model)
         check_model(model, whole=True)
         if (model.folder / TASK_FILE).is_file() or is_multitask(model.folder):
@@ -104,82 +113,55 @@ class _Start:
         settings: Json = {"fields": request.fields, "sample_by": request.sample_by}
         texts = tuple(_open(session, text, {**settings, "format": request.format}) for text in request.texts)
         general = request.general_text
-        return cls(model, memory, texts, None if general is None else _open(session, general, settings))
+        return cls(
+            session, request, model, memory, texts, None if general is None else _open(session, general, settings)
+        )
 
-    def named(self, request: PretrainRequest) -> PretrainRequest:
-        """The request with the name of the stored text in place of standard input."""
-        pairs = zip(request.texts, self.texts, strict=True)
-        texts = tuple(reading.recipe.name if text == STDIN else text for text, reading in pairs)
-        general = request.general_text
-        if general == STDIN and self.general_text is not None:
-            general = self.general_text.recipe.name
-        return replace(request, texts=texts, general_text=general)
+    def config(self) -> Json:
+        """The settings that determine the result, without the content of files."""
+        request = self.request
+        training = {name: value for name, value in asdict(request.training).items() if name not in _TASK_ONLY}
+        config: Json = {**asdict(request.config), **training, "format": request.format, "fields": list(request.fields)}
+        if request.sample_by not in (None, Recipe.sample_by):
+            config["sample_by"] = request.sample_by
+        return config if self.memory is None else {**config, "memory": asdict(self.memory.config)}
 
-    def inputs(self, request: PretrainRequest) -> dict[str, Json]:
+    def inputs(self) -> dict[str, Json]:
         """The manifest's entries for all inputs."""
         inputs = {"model": adapted_input(self.model)}
         if self.memory is not None:
             inputs["memory"] = self.memory.as_input()
-        texts = zip(request.texts, self.texts, strict=True)
-        named = {f"text {number}": pair for number, pair in enumerate(texts, start=1)}
-        if request.general_text is not None and self.general_text is not None:
-            named["general text"] = request.general_text, self.general_text
-        for name, (text, reading) in named.items():
+        named = {f"text {number}": reading for number, reading in enumerate(self.texts, start=1)}
+        if self.general_text is not None:
+            named["general text"] = self.general_text
+        for name, reading in named.items():
             recipe, sources = reading.recipe, reading.fingerprint()
-            is_path = text != recipe.name and "://" not in text
+            is_path = recipe.argument != recipe.name and "://" not in recipe.argument
             inputs[name] = {
                 "sha256": hash_json([recipe.fields, list(sources.values())]),
                 "sources": sources,
-                **({"path": str(Path(text).absolute())} if is_path else {"source": text}),
+                **({"path": str(Path(recipe.argument).absolute())} if is_path else {"source": recipe.argument}),
             }
         return inputs
 
-
-def pretrain(session: Session, request: PretrainRequest) -> Result:
-    """Train and write the model; does nothing if up to date, resumes a killed run."""
-    require_torch("pre-training")
-    start = _Start.of(session, request)
-    request = start.named(request)
-    run = _Pretraining(session, request, start)
-    if session.out is None:
-        name = f"pretrain-{start.model.name}-{data_name(request.texts)}-{run.job(lambda _: Outcome({})).key[:8]}"
-        run = replace(run, session=replace(session, out=Path("runs") / name))
-    run.session.check_out(PRETRAIN, _config(request, start))
-    return run_together(run)
-
-
-def _config(request: PretrainRequest, start: _Start) -> Json:
-    """The settings that determine the result, without the content of files."""
-    training = {name: value for name, value in asdict(request.training).items() if name not in _TASK_ONLY}
-    config: Json = {**asdict(request.config), **training, "format": request.format, "fields": list(request.fields)}
-    if request.sample_by not in (None, Recipe.sample_by):
-        config["sample_by"] = request.sample_by
-    return config if start.memory is None else {**config, "memory": asdict(start.memory.config)}
-
-
-@dataclass(frozen=True)
-class _Pretraining:
-    session: Session
-    request: PretrainRequest
-    start: _Start
-
     def machine(self) -> "Machine":
+        """Start the machine that the run trains on."""
         from greenadapt.models.machine import Machine
 
         return Machine.start(self.request.training.precision)
 
     def job(self, build: Build) -> Job:
-        request, start = self.request, self.start
-        config = _config(request, start)
+        """The job of ``build``."""
+        config = self.config()
 
         def card(work: Path, outcome: Outcome, cost: Json) -> str:
             from greenadapt.report.cards import PretrainCard
 
             return PretrainCard(
-                model=start.model.name,
-                **card_origin(self.session, start.model),
-                texts=request.texts,
-                memory=None if start.memory is None else start.memory.as_settings()["general"],
+                model=self.model.name,
+                **card_origin(self.session, self.model),
+                texts=self.request.texts,
+                memory=None if self.memory is None else self.memory.as_settings()["general"],
                 config=config,
                 scores=read_losses(work),
                 counts=outcome.counts,
@@ -191,48 +173,84 @@ class _Pretraining:
         return Job(
             PRETRAIN,
             config,
-            start.inputs(request),
+            self.inputs(),
             build,
             checkpoints=(".head/*", ".state/*"),
             scratch=(".*",),
             card=card,
-            named={"model": model_facts(start.model)},
+            named={"model": model_facts(self.model)},
         )
 
     def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
         from greenadapt.training.pretrain import Pretraining, PretrainRun
 
         machine = open_machine()
-        request, start, progress = self.request, self.start, session.progress
-        checkpoint = Checkpoint.open(start.model.folder)
+        request, model, progress = self.request, self.model, session.progress
+        checkpoint = Checkpoint.open(model.folder)
         encoder = Encoder.of(checkpoint, request.config.max_length)
         if request.config.max_length is None:
             encoder = replace(encoder, max_length=min(encoder.max_length, _USUAL_LENGTH))
-        note_code(start.model, progress)
-        note_lowercasing(start.model, progress)
+        note_code(model, progress)
+        note_lowercasing(model, progress)
         if not encoder.has_words:
-            progress.note(f"{start.model.name} has no added words: both tokenizations are the same")
+            progress.note(f"{model.name} has no added words: both tokenizations are the same")
         setup = Pretraining(
             checkpoint=checkpoint,
             encoder=encoder,
-            texts=_packed(start, request.config, encoder, work, machine, progress),
+            texts=self._packed(encoder, work, machine, progress),
             config=request.config,
             train=request.training,
             run=request.run,
             machine=machine,
             progress=progress,
-            general=None if start.memory is None else start.memory.open(),
+            general=None if self.memory is None else self.memory.open(),
         )
         run = PretrainRun(setup, work)
-        _report_opened(run, start, request.config, progress)
+        _report_opened(run, model.name, request.config, progress)
         run.train()
         run.finish(work)
         if machine.is_first:
-            copy_tokenizers(start.model.folder, work)
-            copy_side_files(start.model.folder, work)
-            write_json(work / FACTS_FILE, _facts(request, start))
+            copy_tokenizers(model.folder, work)
+            copy_side_files(model.folder, work)
+            write_json(work / FACTS_FILE, self._facts())
         losses = read_losses(work)["losses"] if machine.is_first else {}
-        return Outcome(run.counts(), {"model": model_facts(start.model), "losses": losses})
+        return Outcome(run.counts(), {"model": model_facts(model), "losses": losses})
+
+    def _facts(self) -> Json:
+        """``greenadapt.json``: how the model was adapted, if it was, and the texts of each pre-training since."""
+        recipe = self.texts[0].recipe
+        facts = read_facts(self.model.folder) or {
+            "greenadapt": __version__,
+            "corpus": recipe.name,
+            "title": recipe.title,
+            "licence": recipe.licence,
+            "model": model_facts(self.model),
+        }
+        training = {"texts": [reading.recipe.name for reading in self.texts], "config": asdict(self.request.config)}
+        if self.memory is not None:
+            training["memory"] = self.memory.as_settings()
+        return {**facts, "pretrained": [*facts.get("pretrained", []), training]}
+
+    def _packed(self, encoder: Encoder, work: Path, machine: "Machine", progress: Progress) -> dict[str, "PackedText"]:
+        """The tokenized inputs of all texts; the first process writes them unless an earlier attempt did."""
+        from greenadapt.training.packed_text import PackedText, pack
+
+        base, general, heldout = work / ".text", self.general_text, self.request.config.heldout
+        domain = [base / name for name in (("train", "heldout") if heldout else ("train",))]
+        folders = domain if general is None else [*domain, base / "general"]
+        if machine.is_first:
+            if any(PackedText.open(folder) is None for folder in domain):
+                pack(_documents(self.texts, "text", progress), encoder, domain, heldout)
+            if general is not None and PackedText.open(folders[-1]) is None:
+                pack(_documents([general], "general text", progress), encoder, folders[-1:])
+        machine.wait()
+        packed: dict[str, Any] = {folder.name: PackedText.open(folder) for folder in folders}
+        for name, text in packed.items():
+            if left_out := text.counts["left_out"]:
+                progress.warn(f"{name}: left out {left_out:,} words longer than {encoder.max_length} pieces")
+            if not len(text):
+                raise _no_text(name, heldout)
+        return packed
 
 
 @dataclass(frozen=True)
@@ -248,54 +266,14 @@ def read_losses(folder: Path) -> Json:
     return read_own_object(folder / SCORES, _LossFile, "pre-trained model", "make it again")
 
 
-def _report_opened(run: "PretrainRun", start: _Start, config: PretrainConfig, progress: Progress) -> None:
+def _report_opened(run: "PretrainRun", model: str, config: PretrainConfig, progress: Progress) -> None:
     opened = run.opened
     if opened.has_new_head:
         steps = f"it is trained alone for {config.head_steps:,} steps first" if config.head_steps else "it is untrained"
-        progress.note(f"{start.model.name} has no head for masked language modelling, and gets one: {steps}")
+        progress.note(f"{model} has no head for masked language modelling, and gets one: {steps}")
     heads = [name for name in opened.left_out if "pooler" not in name and "position_ids" not in name]
     if heads:
-        progress.warn(f"left out {len(heads)} weights of {start.model.name} that no such model has, as {heads[0]}")
-
-
-def _facts(request: PretrainRequest, start: _Start) -> Json:
-    """``greenadapt.json``: how the model was adapted, if it was, and the texts of each pre-training since."""
-    recipe = start.texts[0].recipe
-    facts = read_facts(start.model.folder) or {
-        "greenadapt": __version__,
-        "corpus": recipe.name,
-        "title": recipe.title,
-        "licence": recipe.licence,
-        "model": model_facts(start.model),
-    }
-    training = {"texts": [reading.recipe.name for reading in start.texts], "config": asdict(request.config)}
-    if start.memory is not None:
-        training["memory"] = start.memory.as_settings()
-    return {**facts, "pretrained": [*facts.get("pretrained", []), training]}
-
-
-def _packed(
-    start: _Start, config: PretrainConfig, encoder: Encoder, work: Path, machine: "Machine", progress: Progress
-) -> dict[str, "PackedText"]:
-    """The tokenized inputs of all texts; the first process writes them unless an earlier attempt did."""
-    from greenadapt.training.packed_text import PackedText, pack
-
-    base, general = work / ".text", start.general_text
-    domain = [base / name for name in (("train", "heldout") if config.heldout else ("train",))]
-    folders = domain if general is None else [*domain, base / "general"]
-    if machine.is_first:
-        if any(PackedText.open(folder) is None for folder in domain):
-            pack(_documents(start.texts, "text", progress), encoder, domain, config.heldout)
-        if general is not None and PackedText.open(folders[-1]) is None:
-            pack(_documents([general], "general text", progress), encoder, folders[-1:])
-    machine.wait()
-    packed: dict[str, Any] = {folder.name: PackedText.open(folder) for folder in folders}
-    for name, text in packed.items():
-        if left_out := text.counts["left_out"]:
-            progress.warn(f"{name}: left out {left_out:,} words longer than {encoder.max_length} pieces")
-        if not len(text):
-            raise _no_text(name, config.heldout)
-    return packed
+        progress.warn(f"left out {len(heads)} weights of {model} that no such model has, as {heads[0]}")
 
 
 def _no_text(name: str, heldout: float) -> InputError:
@@ -321,6 +299,5 @@ def _documents(readings: Sequence[CorpusReader], label: str, progress: Progress)
 
 
 def _open(session: Session, text: str, settings: Json) -> CorpusReader:
-    settings = {name: value for name, value in settings.items() if value}
-    recipe = session.standard_input(settings) if text == STDIN else find_recipe(text, settings)
+    recipe = find_recipe(text, {name: value for name, value in settings.items() if value})
     return open_corpus(recipe, session.workspace.downloads(recipe.name), workers=session.workers)

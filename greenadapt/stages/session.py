@@ -24,7 +24,7 @@ from greenadapt.store.files import Json, expanded, forget_hashed, naming, real_f
 from greenadapt.store.results import Job, Manifest, Place, Result, check_out, run
 from greenadapt.store.workspace import Workspace
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
-from greenadapt.workers import launched_processes, usable_cores
+from greenadapt.workers import usable_cores
 
 CORPUS, W2V, ALIGN, EXPAND = "corpus", "w2v", "align", "expand"
 PRETRAIN, FINETUNE, COMPILE, QA = "pretrain", "finetune", "compile", "qa"
@@ -93,9 +93,7 @@ class Session:
         return folder
 
     def standard_input(self, settings: Json) -> Recipe:
-        """The corpus on standard input; raises ``UsageError`` if several processes would share it."""
-        if launched_processes()[1] > 1:
-            raise UsageError("several processes cannot share standard input", "write the text to a file")
+        """The corpus on standard input."""
         stream: IO[bytes] = io.BytesIO() if sys.stdin is None else sys.stdin.buffer
         note_terminal(STDIN, self.progress)
         return keep_input(stream, self.workspace.root, settings, self.progress)

@@ -33,15 +33,13 @@ def text(tmp_path: Path) -> str:
 @pytest.mark.slow
 def test_a_run_and_what_it_prints(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
     text_file(tmp_path / "general.txt", 20, 7)
-    command = ("pretrain", "-m", adapted(tiny_model), "--text", "-", "--general-text", "general.txt", *QUICK)
-    run = partial(run_alone, *command, stdin=(tmp_path / text).read_text("utf-8"))
+    command = ("pretrain", "-m", adapted(tiny_model), "--text", text, "--general-text", "general.txt", *QUICK)
+    run = partial(run_alone, *command)
     result = run("--json")
     report = json.loads(result.stdout)
     folder = Path(report["folder"])
     assert (report["stage"], report["status"], folder.parent) == ("pretrain", "done", tmp_path / "runs")
-    name = read_json(folder / "manifest.json")["inputs"]["text 1"]["source"]
-    assert name.startswith("stdin-")  # as the workspace keeps it
-    assert folder.name.rsplit("-", 1)[0].endswith(name)
+    assert read_json(folder / "manifest.json")["inputs"]["text 1"]["path"] == str(tmp_path / text)
     assert report["scores"] == read_json(folder / "scores.json")
     assert set(report["scores"]) == {"steps", "epochs", "new_head_steps", "max_length", "losses"}
     assert set(report["scores"]["losses"]["general"]) == {"inputs", "targets", "before", "after"}
@@ -101,10 +99,10 @@ def test_every_setting(run_alone: Run, text: str, monkeypatch: pytest.MonkeyPatc
     memory = ("--memory", "base", "--strategy", "gated", "--memory-attention", "gate", "--memory-layers", "2")
     memory += ("--memory-source", "0-1", "--gate-init", "normal", "--memory-project", "--unfreeze-memory")
     options = (*as_options(config | training), *memory, "--format", "jsonl", "--field", "body", "--max-tokens", 99)
-    run_alone("pretrain", "-m", "any", "--text", text, "--general-text", "-", *options, code=2)
+    run_alone("pretrain", "-m", "any", "--text", text, "--general-text", "b.txt", *options, code=2)
     assert requests == [
         PretrainRequest(
-            *("any", (text,), "-", "jsonl", ("body",)),
+            *("any", (text,), "b.txt", "jsonl", ("body",)),
             config=PretrainConfig(**config),
             training=TrainConfig(**training),
             run=RunConfig(max_tokens=99),
