@@ -48,5 +48,5 @@ def train_first(session: Session, options: argparse.Namespace, runs: Iterable[Ca
         _wanted = None
     spread = replace(session, cluster=options.cluster, gpus_each=options.gpus_each)
     trainings = [train.check_finetune(*request) for request in requests]
-    names = ["/".join(training.out.parts[-2:]) for training in trainings]
-    train_on_cluster(spread, trainings, names).require_all()
+    names = ["/".join(training.folder.parts[-2:]) for training in trainings]
+    train_on_cluster(spread, trainings, names)

@@ -169,7 +169,7 @@ def best_spans(units: IntArray, logits: Array, max_chars: int, last_words: IntAr
     if last_words is not None:
         furthest = np.minimum(furthest, last_words)
     words = np.flatnonzero(np.isfinite(starts))
-    best = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
+    best: tuple[IntArray, IntArray, Array] = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
     for begin in range(0, len(words), _WORDS_AT_ONCE):
         chosen = words[begin : begin + _WORDS_AT_ONCE]
         n_ends = np.maximum(furthest[chosen] - chosen + 1, 0)

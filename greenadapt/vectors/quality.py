@@ -182,8 +182,8 @@ def _ranks(queries: FloatArray, unit: FloatArray, own_rows: Int64Array, bar: Bar
     """Rank by cosine of each query's own row, ``unit[own_rows[i]]``, among all rows of ``unit``: (n_queries,)."""
     to_beat = np.empty(len(queries), np.float32)
     for begin in range(0, len(queries), _CANDIDATES):
-        block = slice(begin, begin + _CANDIDATES)
-        to_beat[block] = np.diagonal(unit[own_rows[block]] @ queries.T, begin)
+        part = slice(begin, begin + _CANDIDATES)
+        to_beat[part] = np.diagonal(unit[own_rows[part]] @ queries.T, begin)
     ranks = np.ones(len(queries), np.int64)
     for begin in range(0, len(unit), _CANDIDATES):
         block = unit[begin : begin + _CANDIDATES]

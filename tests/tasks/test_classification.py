@@ -184,7 +184,7 @@ def test_reading_pairs_from_a_table_with_chosen_columns(tmp_path: Path) -> None:
     ("row", "message"),
     [
         ({"label": "x"}, "a.jsonl:2 has no field text, it has: label: choose one with finetune --text-field"),
-        ({"text": "a", "class": "x"}, "a.jsonl:2 has no field label, it has: text, class: choose one with finetune --label"),
+        ({"text": "a", "class": "x"}, "a.jsonl:2 has no field label, it has: text, class: choose one with finetune"),
         ({"text": ["a"], "label": "x"}, "a.jsonl:2: field text is a list, not text"),
         ({"text": None, "label": "x"}, "a.jsonl:2: field text is null, not text"),
         ({"text": "a", "label": None}, "a.jsonl:2: label field label is null: give each text one label"),
