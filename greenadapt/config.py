@@ -91,19 +91,16 @@ class Panel(StrEnum):
     QA = "Question answering"
     TRAINING = "Training"
     ADAPTERS = "Many tasks on one encoder (PALs)"
-    MEMORY = "Memory of a general model (G-MAP)"
     QUESTIONS = "Questions"
     SEARCH = "Search"
     ANSWERS = "Answers"
     NO_ANSWER = "Questions without an answer"
-    COMPARISON = "Comparison"
     ADDRESS = "Address"
     LIMITS = "Limits"
-    RESULTS = "Results"
     MACHINE = "Machine"
     OUTPUT = "Output and settings"
-    ADVANCED = "Advanced"
-    """Options that few users change; the last panel."""
+    ADVANCED = "Research"
+    """Options that few users change, such as the settings of the papers; the last panel."""
 
 
 advanced = partial(Option, panel=Panel.ADVANCED)
@@ -116,10 +113,10 @@ class SessionOptions(Checked):
     PANEL = Panel.MACHINE
     workspace: Annotated[
         Path | None,
-        Option("Folder of all results.", panel=Panel.RESULTS, unset="$GREENADAPT_HOME, else the user's data folder"),
+        Option("Folder of all results.", panel=Panel.OUTPUT, unset="$GREENADAPT_HOME, else the user's data folder"),
     ] = None
     out: Annotated[
-        Path | None, Option("A new folder for the result, instead of the workspace.", "--out -o", panel=Panel.RESULTS)
+        Path | None, Option("A new folder for the result, instead of the workspace.", "--out -o", panel=Panel.OUTPUT)
     ] = None
     download: Annotated[
         bool, Option("Download a corpus from the publisher if needed.", "--download", panel=Panel.TEXT)
@@ -391,10 +388,7 @@ class TaskConfig(Checked):
     """Classification: the format of CSV and TSV files; ``None``: their suffixes determine it."""
     head_layers: Annotated[
         Annotated[int, Interval(ge=1, le=2)],
-        advanced(
-            "Layers of the head: 1, as in transformers, or 2, with a linear layer and tanh before it (only greenadapt "
-            "can load that)."
-        ),
+        advanced("Layers of the head: 1, or 2, with a linear layer and tanh, which only greenadapt loads."),
     ] = 1
     head_dropout: Annotated[HeldOutShare | None, advanced("Dropout of the head.", unset="the model's own")] = None
     chunk: Annotated[
@@ -411,8 +405,7 @@ class TaskConfig(Checked):
     decoding: Annotated[
         Decoding,
         advanced(
-            "How words get labels. viterbi: the most probable labels of a sentence, where each entity begins with B-; "
-            "argmax: the most probable label of each word.",
+            "The most probable labels of a sentence whose entities begin with B- (viterbi), or of each word (argmax).",
             paper="argmax",
             unset="viterbi",
         ),
@@ -447,7 +440,7 @@ class TaskConfig(Checked):
     max_length: Annotated[
         Length | None,
         Option(
-            "Maximum sequence length in pieces, special tokens included.",
+            "Maximum number of pieces of an input.",
             panel=Panel.TRAINING,
             unset="the model's maximum",
         ),
@@ -483,9 +476,9 @@ CHOSEN_FOR_ENTITIES: dict[str, Any] = {"chunk": None, "decoding": "viterbi"}
 """The settings of ``TaskConfig`` that ``finetune`` chooses for a NER task if the user does not set them."""
 
 _PRECISION = Option(
-    "auto: bfloat16 on GPUs that compute in it; on CPUs that do, only in training; else float32.", panel=Panel.MACHINE
+    "auto: bfloat16 where the GPU (in training also the CPU) computes in it, else float32.", panel=Panel.MACHINE
 )
-_MAX_TOKENS = Option("Pieces in the model at once, padding included; lower it if memory runs out.", panel=Panel.MACHINE)
+_MAX_TOKENS = Option("Pieces in the model at once; lower it if memory runs out.", panel=Panel.MACHINE)
 
 
 @dataclass(frozen=True)
@@ -496,9 +489,8 @@ class TrainConfig(Checked):
     mix: Annotated[
         Mix,
         Option(
-            "Tokenization in which training reads an example, in NER each chunk of a sentence. both: both of them; "
-            "sample: one at random in each epoch; fixed: one at random for all epochs; batch: one at random for a "
-            "whole batch; base, expanded: always this one.",
+            "Tokenization that training reads: both; one at random, drawn in each epoch (sample), once (fixed) or "
+            "for a batch; or always base or expanded.",
             paper="sample",
             unset="both for a model with added words, else sample",
         ),
@@ -506,8 +498,7 @@ class TrainConfig(Checked):
     pool: Annotated[
         PoolChoice,
         Option(
-            "Logits to predict with: the mean over both tokenizations, those of one tokenization, or the best of these "
-            "on --dev, chosen for each seed.",
+            "Predict by the mean of both tokenizations, by base or expanded alone, or by the best of these on --dev.",
             paper="mean",
         ),
     ] = "mean"
@@ -516,8 +507,7 @@ class TrainConfig(Checked):
         Option(
             "Passes over the training data.",
             paper=100,
-            unset="as many as make 600 steps, above a hidden size of 384 in proportion (1,200 for 768), and at least "
-            "4 readings of each example",
+            unset="as many as make 600 steps (1,200 for a hidden size of 768), and 4 readings of each example",
         ),
     ] = 10
     max_steps: Annotated[Count | None, advanced("Stop after at most this many optimizer steps.")] = None
@@ -527,7 +517,7 @@ class TrainConfig(Checked):
             "Peak learning rate.",
             "--learning-rate --lr",
             paper=1e-5,
-            unset="0.0002 for a hidden size of 384, 0.0001 for 768, in inverse proportion",
+            unset="0.0002 for a hidden size of 384, 0.0001 for 768",
         ),
     ] = 5e-5
     warmup: Annotated[Share, advanced("Share of the steps with a rising learning rate; it then falls to 0.")] = 0.1
@@ -542,7 +532,7 @@ class TrainConfig(Checked):
     keep: Annotated[
         Keep,
         Option(
-            "Keep the model of the last epoch, or of the best epoch on --dev.",
+            "Keep the last epoch's model, or the best on --dev.",
             paper="last",
             unset="best with --dev, else last",
         ),
@@ -564,9 +554,8 @@ class MemoryConfig(Checked):
     strategy: Annotated[
         Strategy,
         Option(
-            "Which states of the general model reach which layers; logits adds the general model's logits instead "
-            "(one shared head).",
-            panel=Panel.MEMORY,
+            "Which states of the general model reach which layers; logits: its logits are added instead.",
+            panel=Panel.ADVANCED,
             paper="chunk",
         ),
     ] = "chunk"
@@ -604,7 +593,7 @@ class MemoryConfig(Checked):
         advanced("Learn a linear map from the general model's hidden size to the domain model's.", "--memory-project"),
     ] = False
     frozen: Annotated[
-        bool, Option("Also train the general model.", "--unfreeze-memory", panel=Panel.MEMORY, negated=True)
+        bool, Option("Also train the general model.", "--unfreeze-memory", panel=Panel.ADVANCED, negated=True)
     ] = True
 
     def __post_init__(self) -> None:
@@ -631,8 +620,8 @@ class SamplingConfig(Checked):
     sampling: Annotated[
         Sampling,
         Option(
-            "How the task of each step is chosen: in turn (round-robin), drawn in proportion to the number of its "
-            "examples or to the square root of it, or from proportional towards equal shares (anneal).",
+            "How the task of a step is chosen: in turn (round-robin), proportional to its examples or to their "
+            "square-root, or from proportional to equal shares (anneal).",
             panel=Panel.ADAPTERS,
             paper="anneal",
         ),

@@ -29,7 +29,7 @@ Model = Annotated[
     option("--model -m", "The adapted model's folder; with --corpus, its base model [default: the only one]."),
 ]
 Base = Annotated[
-    str | None, option("--base", "Compare with this model [default: the one that was adapted].", Panel.COMPARISON)
+    str | None, option("--base", "Compare with this model [default: the one that was adapted].", Panel.DATA)
 ]
 _NO_DEV = ("pool", "keep", "patience")
 _CHOSEN = CHOSEN_FOR_TRAINING - {*_NO_DEV}

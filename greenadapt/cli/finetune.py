@@ -45,8 +45,7 @@ Unlabelled = Annotated[
     str | None,
     option(
         "--unlabelled",
-        "Text of the domain without labels: a first model labels sentences of it, and the model learns from these, "
-        "too. For NER.",
+        "For NER: text of the domain; a first model labels sentences of it, and the model learns from these, too.",
         Panel.DATA,
     ),
 ]
@@ -66,8 +65,7 @@ TasksFile = Annotated[
     Path | None,
     option(
         "--tasks",
-        "File (.toml) of tasks that share one encoder, instead of --task and --train; the defaults are then --mix "
-        "sample --epochs 10 --lr 5e-5 --batch-size 32 --keep last --chunk 30 --decoding argmax.",
+        "File (.toml) of tasks that share one encoder, instead of --task and --train.",
         Panel.ADAPTERS,
     ),
 ]
@@ -75,21 +73,20 @@ OutFolder = Annotated[
     Path | None,
     option(
         "--out -o",
-        "Folder of the fine-tuned model [default: runs/TASK-MODEL-DATA, or with --tasks runs/tasks-MODEL-NAMES; "
-        "-STRATEGY is appended if there is a memory].",
-        Panel.RESULTS,
+        "Folder of the fine-tuned model [default: runs/TASK-MODEL-DATA-KEY].",
+        Panel.OUTPUT,
     ),
 ]
 Compare = Annotated[
     str | None,
-    option("--compare", "Train this model (the base model) the same way and print the difference.", Panel.COMPARISON),
+    option("--compare", "Train this model (the base model) the same way and print the difference.", Panel.DATA),
 ]
 Reference = Annotated[
     str | None,
     option(
         "--reference",
-        "Train this third model too (one pretrained on the domain) and print which share of the gap to it is closed.",
-        Panel.COMPARISON,
+        "Train this third model too, and print which share of the gap to it is closed.",
+        Panel.DATA,
     ),
 ]
 

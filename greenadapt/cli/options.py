@@ -1,5 +1,6 @@
 """The options of commands: generated from configuration classes, shared by commands, and in the help."""
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -84,7 +85,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
     parameters_ = [*_argument(parameters.get(_OPTION)), *parameters.values()]
     for parameter in parameters_:
-        _hide_value_of_flag(parameter)
+        _finish_marks(parameter)
     parameters_ = sorted([*parameters_, *_common(parameters_)], key=_is_advanced)  # their panel is the last
     run.__signature__ = signature(command).replace(parameters=parameters_)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters_}
@@ -93,11 +94,13 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _hide_value_of_flag(parameter: Parameter) -> None:
-    """Have the help of a flag show no value."""
-    if get_args(parameter.annotation)[:1] == (bool,):
-        for mark in _marks(parameter):
+def _finish_marks(parameter: Parameter) -> None:
+    """Have the help of a flag show no value, and that of other options their default within the text."""
+    for mark in _marks(parameter):
+        if get_args(parameter.annotation)[:1] == (bool,):
             mark.metavar = ""
+        elif isinstance(parameter.default, int | float | str) and getattr(mark, "show_default", False):
+            mark.help, mark.show_default = f"{mark.help} [default: {parameter.default}]", False
 
 
 PRESET = "preset"
@@ -126,8 +129,8 @@ def _common(parameters: Iterable[Parameter]) -> list[Parameter]:
     """The options of every command; without -q if one of its other ``parameters`` has this name."""
     marks = chain.from_iterable(map(_marks, parameters))
     quiet = "--quiet" if any("-q" in (getattr(mark, "param_decls", None) or ()) for mark in marks) else "--quiet -q"
-    verbose = "Also print what is read, which results are used and why a stage runs, on stderr."
-    config = "File (.toml) that sets options [default: $GREENADAPT_CONFIG, else no file]."
+    verbose = "Also print all figures, and on stderr what is read and used."
+    config = "File (.toml) that sets options [default: $GREENADAPT_CONFIG]."
     options: dict[str, tuple[Any, Any, str, str]] = {
         "quiet": (bool, False, quiet, "Print only results, warnings and errors."),
         "verbose": (bool, False, "--verbose -v", verbose),
@@ -183,13 +186,14 @@ def _parameter(field: Field, default: Any) -> Parameter:
         default = Parameter.empty
     choices = [str(name) for part in (kind, *get_args(kind)) if get_origin(part) is Literal for name in get_args(part)]
     is_wide = len("|".join(choices)) > _WIDEST_CHOICES
-    details = [("paper", field.option.paper), ("default", (unset or None) if default is None else None)]
-    names = [f"One of {', '.join(choices)}."] if is_wide else []
+    is_said = all(re.search(rf"\b{re.escape(choice)}\b", field.option.help) for choice in choices)
+    names = [f"One of {', '.join(choices)}."] if is_wide and not is_said else []
+    shown = None if isinstance(default, bool) or default is Parameter.empty else default
+    details = [("paper", field.option.paper), ("default", unset or None if shown is None else shown)]
     notes = [f"[{name}: {value}]" for name, value in details if value is not None]
     text = " ".join([field.option.help, *names, *notes])
-    is_shown = default not in (None, Parameter.empty)
     settings: dict[str, Any] = {"metavar": "<name>"} if is_wide else {}
-    typer_option = option(" ".join(field.names), text, field.option.panel, show_default=is_shown, **settings)
+    typer_option = option(" ".join(field.names), text, field.option.panel, show_default=False, **settings)
     return Parameter(field.parameter, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, typer_option])
 
 
@@ -352,7 +356,7 @@ Memory = Annotated[
         "--memory",
         "A general model whose states the trained model sees: a folder, a hub id, or base for the model that "
         "--model was adapted from.",
-        Panel.MEMORY,
+        Panel.ADVANCED,
     ),
 ]
 

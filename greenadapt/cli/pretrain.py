@@ -25,7 +25,7 @@ GeneralText = Annotated[
     option("--general-text", "Text of no particular domain: the loss on it shows what the model forgets.", Panel.TEXT),
 ]
 OutFolder = Annotated[
-    Path | None, option("--out -o", "Folder of the trained model [default: runs/pretrain-MODEL-TEXT].", Panel.RESULTS)
+    Path | None, option("--out -o", "Folder of the trained model [default: runs/pretrain-MODEL-TEXT].", Panel.OUTPUT)
 ]
 
 

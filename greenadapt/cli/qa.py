@@ -71,12 +71,12 @@ OutFolder = Annotated[
     option(
         "--out -o",
         "Write answers.jsonl and scores.json to this folder.",
-        Panel.RESULTS,
+        Panel.OUTPUT,
     ),
 ]
 Predictions = Annotated[
     Path | None,
-    option("--predictions", "Also write answers by question id in one JSON object, for SQuAD's scorer.", Panel.RESULTS),
+    option("--predictions", "Also write answers by question id in one JSON object, for SQuAD's scorer.", Panel.OUTPUT),
 ]
 
 

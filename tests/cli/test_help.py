@@ -77,6 +77,6 @@ def test_help_shows_every_option_uncut_and_with_a_text(words: tuple[str, ...]) -
 
 @pytest.mark.parametrize("name", ["adapt", "w2v", "finetune", "pretrain"])
 def test_common_options_come_first(name: str) -> None:
-    before, _, _ = printed(name, "--help").partition("─ Advanced ─")
+    before, _, _ = printed(name, "--help").partition("─ Research ─")
     assert all(option in before for option in ("--model", "--epochs", "--out", "--help"))
     assert not any(option in before for option in ("--window ", "--warmup", "--gate-init"))
