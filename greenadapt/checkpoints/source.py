@@ -2,7 +2,6 @@
 
 import difflib
 import importlib.util
-import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -245,17 +244,9 @@ def _require_files(folder: Path) -> None:
     require_whole(folder)
 
 
-_log = logging.getLogger(__name__)
-_UNREACHED = (
-    *("ConnectError", "ConnectTimeout", "ReadError", "ReadTimeout", "WriteError", "WriteTimeout", "PoolTimeout"),
-    *("CloseError", "ProxyError", "RemoteProtocolError"),
-)
-"""Names of errors of the network, those of httpx or its successor, whichever the hub's library uses."""
-
-
 @contextmanager
 def hub_answers() -> Iterator[None]:
-    """Raise ``MissingError`` if the hub's library, which alone is called inside, reaches no model hub.
+    """Raise ``MissingError`` if the hub's library, which alone is called inside, gets no answer of a model hub.
 
     Its refusals pass, as the library raises them.
     """
@@ -265,15 +256,10 @@ def hub_answers() -> Iterator[None]:
         yield
     except (GreenadaptError, OSError, errors.HFValidationError):
         raise
-    except Exception as error:  # KeyError, RecursionError, whatever its parsing ends in
+    except Exception as error:  # of the network, KeyError, RecursionError, whatever its parsing ends in
         if "README.md" in str(error):  # a card that the hub refuses, a ValueError
             raise
-        if type(error).__name__ in _UNREACHED:
-            raise MissingError(
-                f"the model hub could not be reached at {constants.ENDPOINT} ({first_line(error)})",
-                "check the network, and HF_ENDPOINT",
-            ) from None
-        _log.debug("the hub's library failed", exc_info=True)
         raise MissingError(
-            f"{constants.ENDPOINT} does not answer as a model hub does", "check HF_ENDPOINT, and the proxy if any"
+            f"the model hub could not be reached at {constants.ENDPOINT}, or is none ({first_line(error)})",
+            "check the network, HF_ENDPOINT, and the proxy if any",
         ) from None

@@ -186,9 +186,9 @@ def _ranks(queries: FloatArray, unit: FloatArray, own_rows: Int64Array, bar: Bar
         to_beat[part] = np.diagonal(unit[own_rows[part]] @ queries.T, begin)
     ranks = np.ones(len(queries), np.int64)
     for begin in range(0, len(unit), _CANDIDATES):
-        block = unit[begin : begin + _CANDIDATES]
-        ranks += np.count_nonzero(block @ queries.T > to_beat + _ROUNDING, axis=0)
-        bar.advance(len(block))
+        candidates = unit[begin : begin + _CANDIDATES]
+        ranks += np.count_nonzero(candidates @ queries.T > to_beat + _ROUNDING, axis=0)
+        bar.advance(len(candidates))
     return ranks
 
 
