@@ -248,14 +248,10 @@ def _load_error(path: Path, reason: str) -> InputError:
     """The error for a file that torch's weights-only loader refuses; ``reason`` is the loader's message."""
     with open(path, "rb") as file:
         beginning = file.read(64)
-    if not beginning:
-        return InputError(f"{path} is empty", "download it again")
     if beginning.startswith(b"version https://git-lfs"):
         return InputError(f"{path} is a Git LFS pointer, not the weights", "fetch them with git lfs pull")
-    if beginning[8:9] == b"{" and int.from_bytes(beginning[:8], "little") < path.stat().st_size:
-        return InputError(f"{path} is a safetensors file", "rename it to model.safetensors")
-    if beginning.startswith(b"PK\3\4") and not zipfile.is_zipfile(path):
-        return InputError(f"{path} is truncated: its archive has no end", "download it again")
+    if not beginning or (beginning.startswith(b"PK\3\4") and not zipfile.is_zipfile(path)):
+        return InputError(f"{path} is truncated", "download it again")
     match = re.search(r"GLOBAL ([\w.]+)", reason)  # without torch's advice to load it anyway
     reason = f"it names {match[1]}" if match else "it is damaged, or contains something other than weights"
     return InputError(

@@ -40,21 +40,15 @@ class GraphRunner:
     head: str
     pad_id: int
     threads: int
-
-    @property
-    def block_pieces(self) -> int:
-        """A few seconds' work."""
-        return BLOCK_PIECES_CPU
+    block_pieces = BLOCK_PIECES_CPU
+    """A few seconds' work."""
+    is_background = True
+    """The graph runs outside Python's lock, so that outputs are used meanwhile."""
 
     @property
     def batch_pieces(self) -> int:
         """What the caches of all cores hold."""
         return _BATCH_PIECES * self.threads
-
-    @property
-    def is_background(self) -> bool:
-        """The graph runs outside Python's lock, so that outputs are used meanwhile."""
-        return True
 
     @contextmanager
     def opened(self, block: Block, _: Inference) -> Iterator[Callable[[Features], Array]]:
