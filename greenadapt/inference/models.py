@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from greenadapt.checkpoints.layout import Compiled
+from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import EnsembleRule, Pool, ReadingOptions, TrainConfig
 from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.models.graphs import GraphRunner, open_graph, require_onnx
@@ -125,7 +126,8 @@ class OpenedModel:
                 "give a model of the task",
             )
         lengths = [options.max_length or folder.settings.get("max_length") for folder in folders]
-        encoders = [Encoder.of(model.checkpoint, length) for length in lengths]  # they differ at most in the length
+        checkpoint = Checkpoint.open(first.folder)  # a seed's folder has no tokenizers
+        encoders = [Encoder.of(checkpoint, length) for length in lengths]  # they differ at most in the length
         encoder = encoders[0]
         settings = Inference(options.max_tokens, encoder.special.pad)
         runner: TorchRunner | GraphRunner

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.store.arrays import Array, ArrayFile, BoolArray, IntArray, release_pages, require_finite
+from greenadapt.store.arrays import Array, BoolArray, IntArray, release_pages
 from greenadapt.tasks.base import Input
 from greenadapt.tokenization.files import SpecialIds
 from greenadapt.workers import grouped
@@ -21,10 +21,6 @@ from greenadapt.workers import grouped
 _CHUNK = 1 << 20  # ids that are joined at once
 # Rows that are read before their pages are released; the kernel maps many pages around each row.
 _READ_ROWS = 256
-
-
-ROWS_FILE = "rows.safetensors"
-"""The rows of the embedding that a seed changed."""
 
 
 class RowMap(Protocol):
@@ -119,18 +115,10 @@ class RowTable:
 
 
 def read_table(folder: Path) -> tuple[Checkpoint, RowTable]:
-    """The whole model, and its embedding as trained, in a folder of ``write_model``, or of ``write_rows`` in
-    ``seeds/<seed>`` of one; raises ``InputError`` if it has NaN or infinity.
-    """
-    is_whole = (folder / "config.json").is_file()
-    checkpoint = Checkpoint.open(folder if is_whole else folder.parent.parent)
+    """The model in a folder of ``write_model``, and its embedding; raises ``InputError`` for NaN or infinity in it."""
+    checkpoint = Checkpoint.open(folder)
     checkpoint.require_finite([checkpoint.embedding_name])
-    if is_whole:
-        return checkpoint, RowTable.of(checkpoint.embedding())
-    file = ArrayFile(folder / ROWS_FILE)
-    require_finite(file["rows"], "rows", file.path)
-    changed, shrink = Rows(np.asarray(file["ids"])), float(file.metadata["shrink"])
-    return checkpoint, RowTable(checkpoint.embedding(), changed, file["rows"], shrink)
+    return checkpoint, RowTable.of(checkpoint.embedding())
 
 
 def _ids_of(examples: Iterable[Input]) -> Iterator[IntArray]:

@@ -91,9 +91,9 @@ class TaskFolder:
         checkpoint = Checkpoint.open(folder)  # refuses what is broken before anything heavy is loaded
         if opened.part is None:
             _require_labels(checkpoint, opened.task)
-        weights = (opened.part or opened.weights) / WEIGHTS_FILE
-        if weights.is_file():
-            ArrayFile(weights)
+        Checkpoint.open(opened.weights)
+        if opened.part is not None and (opened.part / WEIGHTS_FILE).is_file():
+            ArrayFile(opened.part / WEIGHTS_FILE)
         return opened
 
     @classmethod

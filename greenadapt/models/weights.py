@@ -16,11 +16,11 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from greenadapt.checkpoints.layout import MEMORY_FILE, MEMORY_FOLDER, WEIGHTS_FILE
+from greenadapt.checkpoints.layout import MEMORY_FILE, MEMORY_FOLDER
 from greenadapt.checkpoints.reader import Checkpoint, open_torch_file
 from greenadapt.checkpoints.writer import write_weights
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.models.rows import ROWS_FILE, Rows, RowTable, read_table
+from greenadapt.models.rows import Rows, RowTable, read_table
 from greenadapt.store.arrays import Array, ArrayFile, IntArray, Streamed, require_finite, write_arrays
 from greenadapt.store.files import Json, write_json
 from greenadapt.tasks.base import Features, HeadShape
@@ -339,7 +339,7 @@ def trained_table(model: Any, rows: Rows, source: Checkpoint, shrink: float = 1.
 def write_model(model: "PreTrainedModel", table: RowTable, folder: Path) -> None:
     """Write the whole model, float32, for plain ``AutoModelFor<head>.from_pretrained(folder)``.
 
-    Its embedding is ``table``, streamed; ``rows.safetensors`` lists the ids of its rows. Copies no tokenizer.
+    Its embedding is ``table``, streamed. Copies no tokenizer.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_memory(model, folder)
@@ -347,7 +347,6 @@ def write_model(model: "PreTrainedModel", table: RowTable, folder: Path) -> None
     tensors[_embedding_name(model)] = Streamed(table.embedding.shape, _FLOAT32, table.blocks())
     write_weights(folder, tensors)
     write_config(model, len(table.embedding), folder)
-    write_arrays(folder / ROWS_FILE, {"ids": table.changed.ids}, {"shrink": repr(table.shrink)})
 
 
 def write_config(model: "PreTrainedModel", n_rows: int, folder: Path) -> None:
@@ -358,37 +357,16 @@ def write_config(model: "PreTrainedModel", n_rows: int, folder: Path) -> None:
     write_json(folder / "config.json", config)
 
 
-def write_rows(model: "PreTrainedModel", table: RowTable, full: Checkpoint, folder: Path) -> None:
-    """Write a model that was trained under another seed, with its embedding, as its difference from ``full``.
-
-    ``full`` is a folder of ``write_model``. ``weights.safetensors`` has all weights but the embedding,
-    ``rows.safetensors`` the rows that differ, and ``shrink``, the factor of all others.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    write_memory(model, folder)
-    written = ArrayFile(full.folder / ROWS_FILE)
-    shrink = table.shrink / float(written.metadata["shrink"])
-    ids = np.union1d(table.changed.ids, written["ids"])
-    rows = table.read(ids)
-    unchanged = RowTable(full.embedding(), Rows.all(0), rows[:0], shrink).read(ids)
-    differ = (rows != unchanged).any(axis=1)
-    weights = _arrays(model)
-    del weights[_embedding_name(model)]
-    write_arrays(folder / WEIGHTS_FILE, weights, {"format": "pt"})
-    write_arrays(folder / ROWS_FILE, {"ids": ids[differ], "rows": rows[differ]}, {"shrink": repr(shrink)})
-
-
 def open_task_model(folder: Path, *, has_head: bool = True) -> InferenceModel:
-    """Open a folder of ``write_model``, or ``seeds/<seed>`` of ``write_rows`` in it; without ``has_head`` its encoder.
+    """Open a folder of ``write_model``; without ``has_head`` its encoder.
 
     Raises ``MissingError`` for another folder, ``InputError`` if weights are missing, or a head of ``HEADS`` that is
     asked for.
     """
-    is_whole = (folder / "config.json").is_file()
-    if not is_whole and not (folder / WEIGHTS_FILE).is_file():
+    if not (folder / "config.json").is_file():
         raise MissingError(f"{folder} is not a task model: it has no config.json", "make one with finetune")
     checkpoint, table = read_table(folder)
-    weights, first = split_head(read_weights(checkpoint) if is_whole else read_tensors(folder / WEIGHTS_FILE))
+    weights, first = split_head(read_weights(checkpoint))
     head = _head_of(checkpoint, folder) if has_head else ""
     rows = Rows.of((), int(checkpoint.config.get("pad_token_id") or 0), ())
     mapping = HEADS[head] if has_head else ENCODER

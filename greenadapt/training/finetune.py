@@ -33,7 +33,6 @@ from greenadapt.models.weights import (
     trained_table,
     trained_weights,
     write_model,
-    write_rows,
     write_tensors,
 )
 from greenadapt.progress import Bar, Progress
@@ -293,9 +292,8 @@ class FinetuneRun:
             bar.advance(1)
             yield data.task.decode(output.example, pooled_output(output, pool))
 
-    def finish(self, first_seed_folder: Path, *, is_first_seed: bool) -> None:
-        """Measure on the test sets, and write the scores, the predictions and the model: that of the first seed into
-        ``first_seed_folder``, another one's difference from it into the seed's folder.
+    def finish(self, model_folder: Path) -> None:
+        """Measure on the test sets, write the scores and the predictions, and the model into ``model_folder``.
 
         Only the first process does so; raises ``InputError`` if no epoch has a score.
         """
@@ -317,7 +315,7 @@ class FinetuneRun:
         }
         scores |= self._final_scores(dev)
         write_lines(self.folder / HISTORY, record.epochs)
-        self._write(shrink, first_seed_folder, is_first_seed=is_first_seed)
+        self._write(shrink, model_folder)
         # The scores are written last and atomically: they mark the seed as finished.
         part = self.folder / f".{SCORES}"
         write_json(part, scores | {"counts": self._parts.counts(self.n_inputs)})
@@ -401,15 +399,9 @@ class FinetuneRun:
         kinds = {"dev": dev} if dev else {}
         return self._parts.scores_file(kinds | ({"test": self._parts.history_row("test", test)} if test else {}))
 
-    def _write(self, shrink: float, first_seed_folder: Path, *, is_first_seed: bool) -> None:
-        """Write the model of the first seed into ``first_seed_folder``, or its difference from that."""
-        setup, folder = self.setup, first_seed_folder if is_first_seed else self.folder
-        host = self._parts.host
-        table = trained_table(host, self.rows, setup.checkpoint, shrink)
-        if is_first_seed:
-            write_model(host, table, folder)
-        else:
-            write_rows(host, table, Checkpoint.open(first_seed_folder), folder)
+    def _write(self, shrink: float, folder: Path) -> None:
+        setup, host = self.setup, self._parts.host
+        write_model(host, trained_table(host, self.rows, setup.checkpoint, shrink), folder)
         if setup.general is not None and not setup.general.config.frozen:
             setup.general.copy_tokenizer(folder)
         self._parts.write(folder)

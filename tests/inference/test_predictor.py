@@ -22,7 +22,7 @@ from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.models.adapters.multitask import head_spec, open_multitask
 from greenadapt.models.rows import Rows
-from greenadapt.models.weights import open_model, trained_table, write_model, write_rows
+from greenadapt.models.weights import open_model, trained_table, write_model
 from greenadapt.progress import Silent
 from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.conll import entities, split_text
@@ -192,7 +192,7 @@ def test_another_seed_of_the_folder(make: Callable[..., Path], tmp_path: Path) -
         for parameter in model.parameters():
             parameter += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
     table = trained_table(model, rows, source)
-    write_rows(model, table, Checkpoint.open(folder), folder / "seeds" / "5")
+    write_model(model, table, folder / "seeds" / "5")
     write_model(model, table, copy)
     for target in (folder, copy):
         copy_tokenizers(source.folder, target)

@@ -63,7 +63,7 @@ COMPILE = ("compile", "-m", "run", "-o", "compiled")
 FINETUNE = ("finetune", "--model", "adapted", *NER, "--train", "train.tsv", "-o", "out")
 
 
-@pytest.mark.parametrize("name", ["base_tokenizer/tokenizer_config.json", "rows.safetensors", "scores.json"])
+@pytest.mark.parametrize("name", ["base_tokenizer/tokenizer_config.json", "scores.json"])
 def test_a_file_that_the_manifest_lists_is_missed(folder: Path, run_alone: Run, name: str) -> None:
     (folder / "run" / name).unlink()
     line = last_line(run_alone(*PREDICT, code=1))
@@ -80,8 +80,8 @@ def test_a_file_that_the_manifest_lists_is_missed(folder: Path, run_alone: Run, 
         (("push", "made", "a/b"), "model.safetensors"),
         (PREDICT, "task.json"),
         (PREDICT, WORDS),
-        ((*PREDICT, "--seed", 1), "seeds/1/rows.safetensors"),
-        (("evaluate", "-m", "run", "--test", "test.tsv"), "seeds/1/weights.safetensors"),
+        ((*PREDICT, "--seed", 1), "seeds/1/model.safetensors"),
+        (("evaluate", "-m", "run", "--test", "test.tsv"), "seeds/1/model.safetensors"),
         (("serve", "-m", "run", "--port", 0), "base_tokenizer/tokenizer.json"),
         (COMPILE, "model.safetensors"),
     ],
@@ -119,8 +119,8 @@ def test_files_that_decide_nothing_may_be_missing(folder: Path, run_alone: Run) 
     assert run_alone(*PREDICT).stdout == before
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", "rows.safetensors"])
-def test_the_files_of_the_seed_that_is_asked_are_read(folder: Path, run_alone: Run, name: str) -> None:
+def test_the_files_of_the_seed_that_is_asked_are_read(folder: Path, run_alone: Run) -> None:
+    name = "model.safetensors"
     file = folder / "run" / "seeds" / "1" / name
     file.write_bytes(file.read_bytes()[:2000])
     assert f"seeds/1/{name} is " in last_line(run_alone(*PREDICT, "--seed", 1, code=1))
@@ -255,8 +255,8 @@ NORM = "bert.encoder.layer.1.output.LayerNorm.bias"
     [
         (PREDICT, "model.safetensors", NORM),
         (PREDICT, "model.safetensors", EMBEDDING),
-        ((*PREDICT, "--seed", 1), "seeds/1/weights.safetensors", NORM),
-        ((*PREDICT, "--seed", 1), "seeds/1/rows.safetensors", "rows"),
+        ((*PREDICT, "--seed", 1), "seeds/1/model.safetensors", NORM),
+        ((*PREDICT, "--seed", 1), "seeds/1/model.safetensors", EMBEDDING),
         (("evaluate", "-m", "run", "--test", "test.tsv"), "model.safetensors", NORM),
         (("serve", "-m", "run", "--port", 0), "model.safetensors", NORM),
         (("push", "run", "a/b"), "model.safetensors", NORM),

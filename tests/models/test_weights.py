@@ -14,7 +14,6 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from greenadapt.checkpoints.layout import WEIGHTS_FILE
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import MemoryConfig, PretrainConfig, TrainConfig
 from greenadapt.errors import InputError, MissingError
@@ -23,7 +22,6 @@ from greenadapt.models.memory.fusion import attach_memory
 from greenadapt.models.mlm import open_masked_lm
 from greenadapt.models.rows import Rows, RowTable
 from greenadapt.models.weights import (
-    ROWS_FILE,
     InferenceModel,
     begin_memory,
     last_linear,
@@ -35,11 +33,9 @@ from greenadapt.models.weights import (
     trained_table,
     write_memory,
     write_model,
-    write_rows,
 )
 from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.pretrain import PretrainRequest, pretrain
-from greenadapt.store.arrays import ArrayFile
 from greenadapt.tasks.base import HeadShape
 from tests.support.small_encoders import encoder
 from tests.support.small_tasks import (
@@ -164,57 +160,6 @@ def test_only_the_rows_that_occur_train(tiny_model: TinyModel, tmp_path: Path, a
         expected = runs.whole(ids).logits
         torch.testing.assert_close(model(ids).logits, expected, atol=1e-5, rtol=0)
     torch.testing.assert_close(logits(opened, ids), expected, atol=1e-5, rtol=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("decay", [0.0, 0.1])
-@pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
-def test_other_seeds_are_kept_as_what_differs(
-    tiny_model: TinyModel, tmp_path: Path, architecture: str, decay: float
-) -> None:
-    checkpoint = expanded(tiny_model, tmp_path, architecture)
-    first, second = (train_both(checkpoint, decay, seed) for seed in (3, 4))
-    only_first = np.setdiff1d(first.trained.changed.ids, second.trained.changed.ids)
-    assert len(only_first) > 20
-    write_model(first.compact, first.trained, tmp_path / "task")
-    folder = tmp_path / "task" / "seeds" / "4"
-    write_rows(second.compact, second.trained, Checkpoint.open(tmp_path / "task"), folder)
-
-    files = {file.name for file in folder.iterdir()}
-    assert files == {ROWS_FILE, WEIGHTS_FILE}
-    stored = ArrayFile(folder / ROWS_FILE)
-    assert len(stored["ids"]) <= len(np.union1d(first.trained.changed.ids, second.trained.changed.ids))
-    assert not any("word_emb" in name for name in ArrayFile(folder / WEIGHTS_FILE).names)
-
-    opened = open_task_model(folder)
-    ids = torch.arange(5, checkpoint.n_rows).split(50)
-    for part in ids:
-        with torch.no_grad():
-            expected = second.whole(part[None]).logits
-        torch.testing.assert_close(logits(opened, part[None]), expected, atol=1e-5, rtol=0)
-
-
-@pytest.mark.slow
-def test_the_rows_of_another_seed_exactly(tiny_model: TinyModel, tmp_path: Path) -> None:
-    checkpoint = expanded(tiny_model, tmp_path, "Bert")
-    runs = train_both(checkpoint, 0.1, seed=3)
-    write_model(runs.compact, runs.trained, tmp_path / "task")
-    full = Checkpoint.open(tmp_path / "task")
-    # The same model once more differs in no row, another shrinking in none that was not trained.
-    write_rows(runs.compact, runs.trained, full, tmp_path / "task" / "seeds" / "3")
-    equal = ArrayFile(tmp_path / "task" / "seeds" / "3" / ROWS_FILE)
-    assert (len(equal["ids"]), equal["rows"].shape, equal.metadata) == (0, (0, 32), {"shrink": "1.0"})
-    trained = replace(runs.trained, shrink=runs.trained.shrink / 2)
-    write_rows(runs.compact, trained, full, tmp_path / "task" / "seeds" / "5")
-    halved = ArrayFile(tmp_path / "task" / "seeds" / "5" / ROWS_FILE)
-    assert float(halved.metadata["shrink"]) == 0.5
-    nonzero = full.embedding()[runs.trained.changed.ids].any(axis=1)
-    np.testing.assert_array_equal(halved["ids"], runs.trained.changed.ids[nonzero])
-    opened = open_task_model(tmp_path / "task" / "seeds" / "5")
-    untrained = np.setdiff1d(np.arange(checkpoint.n_rows), runs.trained.changed.ids)
-    positions = opened.rows.compact(untrained)
-    rows = opened.model.get_input_embeddings().weight[positions]
-    np.testing.assert_array_equal(rows.detach().numpy(), full.embedding()[untrained] / 2)
 
 
 @pytest.mark.parametrize(("architecture", "head"), TASK_MODELS)

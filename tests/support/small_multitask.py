@@ -12,7 +12,7 @@ from greenadapt.inference.models import OpenedModel
 from greenadapt.models.adapters.multitask import head_spec, open_multitask, write_part
 from greenadapt.models.rows import Rows, RowTable
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.models.weights import write_model, write_rows
+from greenadapt.models.weights import write_model
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.store.files import hash_file
@@ -88,12 +88,9 @@ def moved_model(source: Checkpoint, tasks: dict[str, Task[Any]], rows: Rows, see
     return model
 
 
-def write_multitask(model: Any, table: RowTable, folder: Path, full: Checkpoint | None = None) -> None:
-    """Write a model as training does: whole, or as a further seed of ``full``."""
-    if full is None:
-        write_model(model.encoder, table, folder)
-    else:
-        write_rows(model.encoder, table, full, folder)
+def write_multitask(model: Any, table: RowTable, folder: Path) -> None:
+    """Write a model as training does."""
+    write_model(model.encoder, table, folder)
     for name in model.tasks:
         write_part(model, name, folder / "tasks" / name)
 

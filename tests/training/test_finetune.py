@@ -67,7 +67,7 @@ def model(tiny_model: TinyModel) -> Path:
 
 def train_and_finish(run: FinetuneRun, whole: Path) -> tuple[Weights, Json]:
     run.train()
-    run.finish(whole, is_first_seed=True)
+    run.finish(whole)
     return load_file(whole / "model.safetensors"), read_json(run.folder / "scores.json")
 
 
@@ -151,7 +151,7 @@ def test_training_and_evaluation_run_in_the_precision(
     phase = "dev"
     run.train()
     phase = "test"
-    run.finish(tmp_path / "whole", is_first_seed=True)
+    run.finish(tmp_path / "whole")
     assert set(seen) == {(name, name in in_bfloat16) for name in ("train", "dev", "test")}
 
 
@@ -263,5 +263,5 @@ def test_a_best_epoch_that_lacks_a_weight_is_refused(model: Path, tmp_path: Path
     del weights["classifier.bias"]
     save_file(weights, best, {"shrink": "1.0"})
     with pytest.raises(InputError, match=r"best-1.safetensors has other weights than the model: remove .*seed"):
-        run.finish(tmp_path / "whole", is_first_seed=True)
+        run.finish(tmp_path / "whole")
     assert not (tmp_path / "whole").exists()

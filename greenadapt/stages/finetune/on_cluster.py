@@ -119,7 +119,7 @@ class _Answer:
 
 
 def _train(task: _SeedTask, cwd: str) -> _Answer:
-    """Train a seed; it is finished only once the first seed of its run is."""
+    """Train a seed."""
     progress = _Messages()
     error = ""
     with Meter() as meter:
@@ -149,25 +149,20 @@ class _Training:
         self._errors: dict[Path, str] = {}
 
     def train(self, tasks: Sequence[_SeedTask]) -> None:
-        """Train all tasks; those that end before the first seed of their run are finished in a second round."""
+        """Train all tasks that are not finished."""
         unfinished = [task for task in tasks if not task.is_finished]
         if len(unfinished) < len(tasks):
             finished = f"{len(tasks) - len(unfinished):,} of {counted(len(tasks), 'run')}"
             self._session.progress.note(f"{finished} are finished already")
         with self._session.progress.bar("fine-tuning", len(unfinished), "runs") as bar:
-            self._round(unfinished, bar)
-            later = [task for task in unfinished if not (task.is_finished or task.folder in self._errors)]
-            self._round([task for task in later if is_finished(task.work, task.run.request.seeds[0])], bar)
+            gpus, cwd = self._cluster.gpus_each(self._session.gpus_each), str(Path.cwd())
+            for task, answer in zip(unfinished, self._cluster.run(_train, unfinished, cwd, gpus=gpus), strict=True):
+                self._end(task, answer, bar)
         failed = [task for task in unfinished if task.folder in self._errors]
         if failed:
             first = f"{failed[0].name} ({self._errors[failed[0].folder]})"
             number = counted(len(failed), "run")
             raise ResourceError(f"{number} failed, such as {first}", "the same command trains only those again")
-
-    def _round(self, tasks: Sequence[_SeedTask], bar: Bar) -> None:
-        gpus, cwd = self._cluster.gpus_each(self._session.gpus_each), str(Path.cwd())
-        for task, answer in zip(tasks, self._cluster.run(_train, tasks, cwd, gpus=gpus), strict=True):
-            self._end(task, answer, bar)
 
     def _end(self, task: _SeedTask, answer: _Answer, bar: Bar) -> None:
         progress = self._session.progress
@@ -181,7 +176,7 @@ class _Training:
             self._errors[task.folder] = answer.error
             log = task.folder / _LOG
             progress.warn(f"{task.name}: failed on {answer.node}; the whole error is in {log} ({answer.error})")
-        elif task.is_finished:
+        else:
             bar.advance(1)
             progress.note(f"{task.name}: {task.score()}, {duration(answer.cost.seconds)} on {answer.node}")
 

@@ -200,7 +200,7 @@ class Finetuning:
         return inputs | {name: source_input(source) for name, source in self.request.sources().items()}
 
     def build_seed(self, session: Session, work: Path, seed: int) -> None:
-        """Train one seed in ``work``, side by side with other processes; it is finished once the first seed is."""
+        """Train one seed in ``work``, side by side with other processes."""
         _train_seed(self._setup(session, self.machine), work, seed, self.request.seeds[0])
 
     def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
@@ -390,9 +390,9 @@ def is_finished(work: Path, seed: int) -> bool:
 
 
 def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int, later: int = 0) -> None:
-    """Train one seed; once the ``first`` seed is finished, write the model as the difference to the first one's.
+    """Train one seed, which ``later`` trainings follow; the model of the ``first`` one is that of the whole folder.
 
-    ``later`` trainings follow. Frees the memory of the model on return.
+    Frees the memory of the model on return.
     """
     from greenadapt.training.finetune import FinetuneRun
 
@@ -403,6 +403,5 @@ def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int, later
         setup = second_setup(setup, seed, folder)
     run = FinetuneRun(setup, seed, folder)
     run.train(later)
-    if seed == first or is_finished(work, first):
-        run.finish(work, is_first_seed=seed == first)
+    run.finish(work if seed == first else folder)
     setup.machine.wait()

@@ -203,7 +203,7 @@ class Written:
         self.folder = tmp_path / "many"
         tables = [trained_table(model.encoder, self.rows, self.source, SHRINK) for model in self.models.values()]
         write_multitask(self.models[3], tables[0], self.folder)
-        write_multitask(self.models[7], tables[1], self.folder / "seeds" / "7", Checkpoint.open(self.folder))
+        write_multitask(self.models[7], tables[1], self.folder / "seeds" / "7")
         describe(self.folder, self.tasks, (3, 7))
 
     def inputs(self) -> tuple[torch.Tensor, torch.Tensor]:

@@ -274,7 +274,7 @@ def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
             assert summary["std"][name] == pytest.approx(np.std(values, ddof=1))
     assert len({seed["test"]["f1"] for seed in scores["seeds"]}) > 1
     names = {"scores.json", "predictions.jsonl", "history.jsonl"}
-    for seed, extra_names in ((4, set()), (5, {"rows.safetensors", "weights.safetensors"})):
+    for seed, extra_names in ((4, set()), (5, {"config.json", "model.safetensors"})):
         assert {path.name for path in (result.folder / "seeds" / str(seed)).iterdir()} == names | extra_names
     words = [line.split("\t")[0] for line in (tmp_path / "test.tsv").read_text().splitlines()]
     source = tmp_path / "text.txt"
