@@ -344,17 +344,6 @@ def changed_words(comparison: Json) -> str:
     return f"{words}: {better} better, {worse} worse, {equal} equal in F1"
 
 
-def changes(comparison: Json) -> dict[str, list[AnswerLines]]:
-    """The questions with the largest gains and losses, or the first questions whose answer changed, by title."""
-    titles = {"best": "Largest gains in F1", "worst": "Largest losses in F1", "first": "The first that changed"}
-    name = _names(comparison["models"])[-1:]
-    return {
-        title: [_changed(change, *name) for change in comparison[key]]
-        for key, title in titles.items()
-        if comparison.get(key)
-    }
-
-
 def _in_sentence(row: Json) -> Marked:
     if row["start"] is None:
         return _alone("", row)
@@ -381,14 +370,6 @@ def _score_and_document(answer: Json) -> str:
 
 def _measured(answer: Json) -> str:
     return f"F1 {figure(answer['f1'])}" if "f1" in answer else ""
-
-
-def _changed(change: Json, name: str) -> AnswerLines:
-    answers = {"gold: ": " | ".join(change["gold"])} if "gold" in change else {}
-    answers |= {f"{_MODELS['base_model']}: ": change["base_model"], f"{name}: ": change["mean"]}
-    lines = tuple(Marked("", _short(text) or "no answer", label=label) for label, text in answers.items())
-    gain = [f"F1 {signed(change['gain'])}"] if "gain" in change else []
-    return AnswerLines(f"{printable(change['question'])} ({', '.join([printable(change['id']), *gain])})", lines)
 
 
 def _names(models: list[Json]) -> list[str]:

@@ -84,15 +84,14 @@ def test_a_comparison_is_in_each_row_and_in_the_last_line(run: Run, model: Path,
     assert names == ["base_model", "base", "expanded", "mean"]
 
 
-def test_a_comparison_without_gold_answers_has_the_first_changed_answers(run: Run, model: Path, paper: Path) -> None:
+def test_a_comparison_without_gold_answers_counts_the_changed_answers(run: Run, model: Path, paper: Path) -> None:
     ask = ("-m", model, *SHORT, "-q", "what virus", "-q", "the heart", "--context", paper)
     *rows, last = json_lines(run(*ask, "--compare", model.parent / "base", "--json"))
     assert [*last] == ["comparison"]
     comparison = last["comparison"]
-    assert [*comparison] == ["questions", "contexts", "unlabelled", "models", "changed", "first"]
+    assert [*comparison] == ["questions", "contexts", "unlabelled", "models", "changed"]
     changed = [row["id"] for row in rows if row["answer"] != row["compared"]["base_model"]["answer"]]
-    assert [change["id"] for change in comparison["first"]] == changed
-    assert changed
+    assert comparison["changed"] == len(changed) > 0
 
 
 @pytest.mark.slow

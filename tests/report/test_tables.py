@@ -15,7 +15,6 @@ from greenadapt.report.tables import (
     answer_lines,
     assessment,
     changed_words,
-    changes,
     comparison_tables,
     loss_tables,
     printable,
@@ -191,13 +190,7 @@ def test_control_characters_of_any_field_are_replaced() -> None:
     )
     texts = [view.question, *map(str, view.lines)]
     texts += [cell for table in comparison_tables(comparison) for row in table.rows for cell in row]
-    texts += [
-        text
-        for group in changes(comparison).values()
-        for question in group
-        for text in (question.question, *map(str, question.lines))
-    ]
-    assert len(texts) > 15
+    assert len(texts) > 10
     assert [text for text in texts if text != printable(text)] == []
 
 
@@ -280,33 +273,14 @@ def test_which_is_better_is_said_only_where_the_interval_shows_it() -> None:
     assert comparison_tables(compare_rows(rows, [str(i) for i in range(40)], NAMES))[2].rows[1][-1] == "worse"
 
 
-def test_what_changed_is_said_and_listed() -> None:
+def test_what_changed_is_said() -> None:
     comparison = compare_rows(questions(), [str(i // 2) for i in range(40)], NAMES)
     assert changed_words(comparison) == (
         "30 of 40 answers differ from the base model's: 20 better, 10 worse, 0 equal in F1"
     )
-    (best_title, best), (worst_title, worst) = changes(comparison).items()
-    assert (best_title, worst_title) == ("Largest gains in F1", "Largest losses in F1")
-    assert best[0].question == "When was it isolated? (q1, F1 +100.00)"
-    assert [plain(line) for line in best[0].lines] == [
-        "gold: 2012",
-        "the base model: in camels",
-        "both tokenizers, averaged: 2012",
-    ]
-    assert [question.question for question in worst] == [
-        f"When was it isolated? (q{i}, F1 -100.00)" for i in (0, 4, 8, 12, 16)
-    ]
 
 
-def test_without_gold_answers_the_first_that_changed_are_listed() -> None:
+def test_without_gold_answers_it_is_said_how_many_changed() -> None:
     comparison = compare_rows(questions(gold=None), ["one"] * 40, NAMES)
     assert comparison_tables(comparison) == []
     assert changed_words(comparison) == "30 of 40 answers differ from the base model's"
-    ((title, first),) = changes(comparison).items()
-    assert title == "The first that changed"
-    assert [question.question for question in first] == [f"When was it isolated? (q{i})" for i in (0, 1, 3, 4, 5)]
-    assert [plain(line) for line in first[0].lines] == [
-        "the base model: 2012",
-        "both tokenizers, averaged: sputum",
-    ]
-    assert changes(compare_rows([], [], NAMES)) == {}

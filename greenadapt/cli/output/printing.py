@@ -18,7 +18,6 @@ from greenadapt.report.tables import (
     answer_lines,
     assessment,
     changed_words,
-    changes,
     comparison_tables,
     figure,
     new_word_sentences,
@@ -509,13 +508,8 @@ def print_summary(summary: Json) -> None:
         print_tables([scores_table(summary["scores"])])
     if "comparison" not in summary:
         return
-    comparison = summary["comparison"]
-    print_tables(comparison_tables(comparison))
-    print_lines([changed_words(comparison), ""])
-    for title, questions in changes(comparison).items():
-        print_lines([title, ""])
-        for question in questions:
-            _print_marked(question)
+    print_tables(comparison_tables(summary["comparison"]))
+    print_lines([changed_words(summary["comparison"]), ""])
 
 
 def _print_marked(question: AnswerLines) -> None:

@@ -37,7 +37,6 @@ from greenadapt.tasks.spans import AnswerCandidates, ranked, score_answer
 MEASURES = ("em", "f1", "substr")
 BASE_MODEL, MODEL = "base_model", "mean"
 """Names of the answers of the base model, and of the model that is compared with it."""
-_N_SHOWN = 5
 
 
 def score_rows(rows: Sequence[Json], groups: Sequence[str]) -> Json:
@@ -63,8 +62,7 @@ def compare_rows(rows: Sequence[Json], groups: Sequence[str], names: Mapping[str
     ``names`` has the names of the models ``base_model`` and ``mean``. The other entries of ``models`` are each
     tokenization alone and their ``mean``; they have ``differences`` to the base model, each with the 95 % percentile
     interval of a paired bootstrap. ``changed`` counts the answers whose text differs from the base model's; of those
-    with a gold answer ``better``, ``worse`` and ``equal`` count by F1, and ``best`` and ``worst`` are the largest gains
-    and losses. Without any gold answer ``first`` has the first changed answers instead.
+    with a gold answer ``better``, ``worse`` and ``equal`` count by F1.
     """
     labelled = [(row, group) for row, group in zip(rows, groups, strict=True) if "em" in row]
     changed = [row for row in rows if row["answer"] != row["compared"][BASE_MODEL]["answer"]]
@@ -75,12 +73,7 @@ def compare_rows(rows: Sequence[Json], groups: Sequence[str], names: Mapping[str
     counts: Json = {"questions": len(labelled), "contexts": len({group for _, group in labelled})}
     counts["unlabelled"] = len(rows) - len(labelled)
     if not labelled:
-        return {
-            **counts,
-            "models": models,
-            "changed": len(changed),
-            "first": [_change(row) for row in changed[:_N_SHOWN]],
-        }
+        return {**counts, "models": models, "changed": len(changed)}
     scores = [_Scored.of([(_answer_of(row, model["name"]), group) for row, group in labelled]) for model in models]
     for model, model_scores in zip(models, scores, strict=True):
         model |= model_scores.means()
@@ -136,24 +129,10 @@ def _answer_of(row: Json, model: str) -> Json:
 
 
 def _gains(changed: Sequence[Json]) -> Json:
-    """Counts of the changed answers that are better, worse and equal, and the largest gains and losses."""
-    changes = [_change(row) for row in changed if "em" in row]
-    better = [change for change in changes if change["gain"] > 0]
-    worse = [change for change in changes if change["gain"] < 0]
-    return {
-        "better": len(better),
-        "worse": len(worse),
-        "equal": len(changes) - len(better) - len(worse),
-        "best": sorted(better, key=lambda change: -change["gain"])[:_N_SHOWN],
-        "worst": sorted(worse, key=lambda change: change["gain"])[:_N_SHOWN],
-    }
-
-
-def _change(row: Json) -> Json:
-    """A question with both models' answers, its gold answer and the gain in F1, if it has one."""
-    base = row["compared"][BASE_MODEL]
-    change = {"id": row["id"], "question": row["question"], BASE_MODEL: base["answer"], MODEL: row["answer"]}
-    return change | ({"gold": row["gold"], "gain": row["f1"] - base["f1"]} if "em" in row else {})
+    """Counts of the labelled answers among ``changed`` that are better, worse and equal by F1."""
+    gains = [row["f1"] - row["compared"][BASE_MODEL]["f1"] for row in changed if "em" in row]
+    counts = {"better": sum(gain > 0 for gain in gains), "worse": sum(gain < 0 for gain in gains)}
+    return {**counts, "equal": sum(gain == 0 for gain in gains)}
 
 
 @dataclass(frozen=True)

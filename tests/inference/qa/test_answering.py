@@ -428,7 +428,7 @@ def test_every_model_is_compared_with_the_base_model(rows: list[Json], groups: l
     assert [difference["low"], difference["high"]] == pytest.approx([low, high], abs=0.08 * (high - low))
 
 
-def test_changed_answers_are_counted_and_the_largest_gains_listed(rows: list[Json], groups: list[str]) -> None:
+def test_changed_answers_are_counted(rows: list[Json], groups: list[str]) -> None:
     comparison = compare_rows(rows, groups, NAMES)
     changed = [row for row in rows if row["answer"] != row["compared"]["base_model"]["answer"]]
     gains = [row["f1"] - row["compared"]["base_model"]["f1"] for row in changed]
@@ -436,29 +436,6 @@ def test_changed_answers_are_counted_and_the_largest_gains_listed(rows: list[Jso
     assert comparison["better"] == sum(gain > 0 for gain in gains)
     assert comparison["worse"] == sum(gain < 0 for gain in gains)
     assert comparison["equal"] == sum(gain == 0 for gain in gains) > 0
-    order = np.argsort(-np.array(gains), kind="stable")
-    assert [change["id"] for change in comparison["best"]] == [changed[i]["id"] for i in order[:5]]
-    backwards = np.argsort(np.array(gains), kind="stable")
-    assert [change["id"] for change in comparison["worst"]] == [changed[i]["id"] for i in backwards[:5]]
-    first = next(row for row in changed if row["id"] == comparison["best"][0]["id"])
-    assert comparison["best"][0] == {
-        "id": first["id"],
-        "question": first["question"],
-        "base_model": first["compared"]["base_model"]["answer"],
-        "mean": first["answer"],
-        "gold": first["gold"],
-        "gain": max(gains),
-    }
-
-
-def test_only_gains_are_best_and_only_losses_worst() -> None:
-    texts = [("virus", "bats"), ("bats", "virus"), ("bats", "camels"), ("virus", "virus")]
-    rows = [row(i, {"base_model": base, "mean": ours}, ["virus"]) for i, (base, ours) in enumerate(texts)]
-    comparison = compare_rows(rows, ["one"] * 4, NAMES)
-    assert [change["id"] for change in comparison["best"]] == ["q1"]
-    assert [change["id"] for change in comparison["worst"]] == ["q0"]
-    assert [comparison[name] for name in ("changed", "better", "worse", "equal")] == [3, 1, 1, 1]
-    assert [model["name"] for model in comparison["models"]] == ["base_model", "mean"]
 
 
 def test_without_gold_answers_what_changed_is_told() -> None:
@@ -470,9 +447,6 @@ def test_without_gold_answers_what_changed_is_told() -> None:
         "unlabelled": 20,
         "models": [{"name": "base_model", "model": "bert"}, {"name": "mean", "model": "green-bert"}],
         "changed": 10,
-        "first": [
-            {"id": f"q{i}", "question": f"What is {i}?", "base_model": "virus", "mean": "bats"} for i in range(0, 10, 2)
-        ],
     }
 
 
