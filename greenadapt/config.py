@@ -57,13 +57,6 @@ def with_paper(config: Any) -> Any:
     return type(config)(**{**paper_values(type(config)), **{name: getattr(config, name) for name in config.explicit}})
 
 
-def _settings(config: Any, *later: str) -> dict[str, Any]:
-    """All fields; those that ``later`` versions added only if they are set, so that earlier results stay valid."""
-    return {
-        key: value for key, value in asdict(config).items() if key not in later or value != getattr(type(config), key)
-    }
-
-
 Count = Annotated[int, Ge(1)]
 NumberOfSeeds = Annotated[int, Interval(ge=1, le=1000)]
 Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
@@ -466,10 +459,8 @@ class TaskConfig(Checked):
                 check(not is_set, f"{option} belongs to --task {task}, this is {self.task}")
 
     def settings(self) -> dict[str, Any]:
-        """All fields, see ``_settings``."""
-        return _settings(
-            self, "head_layers", "head_dropout", "decoding", "columns", "stride", "max_question", "max_answer_pieces"
-        )
+        """The fields as JSON."""
+        return asdict(self)
 
 
 CHOSEN_FOR_ENTITIES: dict[str, Any] = {"chunk": None, "decoding": "viterbi"}
@@ -922,8 +913,8 @@ class AdapterConfig(Checked):
             check(not is_set or is_possible, f"{option} does not go with --adapter {self.adapter}: leave it out")
 
     def settings(self) -> dict[str, Any]:
-        """The fields as JSON, see ``_settings``."""
-        return _settings(self, "top_layers", "own_pooler", "share_projections")
+        """The fields as JSON."""
+        return asdict(self)
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, Any]) -> "AdapterConfig":

@@ -63,16 +63,3 @@ def test_only_what_is_beside_its_layer_can_start_as_nothing() -> None:
 def test_nonsense_is_refused_with_the_option_and_the_value(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         AdapterConfig(**settings)
-
-
-def test_settings_of_earlier_versions_are_still_those_of_the_same_adapter() -> None:
-    """What was added later is in the settings only if it is set."""
-    later = {"top_layers", "own_pooler", "share_projections"}
-    assert not later & AdapterConfig("pals").settings().keys()
-    for config in (
-        AdapterConfig("top-ffn", top_layers=3),
-        AdapterConfig("none", own_pooler=True),
-        AdapterConfig("pals", share_projections=True),
-    ):
-        assert len(later & config.settings().keys()) == 1
-        assert AdapterConfig.of_settings(config.settings()) == config

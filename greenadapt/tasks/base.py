@@ -323,14 +323,12 @@ def n_outputs(task: Task[Any]) -> int:
 def load_task(settings: Json, file: Path | str = "task.json") -> Task[Any]:
     """The task with these ``settings()``, other entries ignored; those of earlier versions may lack later options.
 
-    Raises ``InputError`` naming ``file`` for an unknown task, a missing entry and a value of the wrong type.
+    Raises ``InputError`` naming ``file`` for an unknown task and a value of the wrong type.
     """
     name = str(settings.get("task"))
     if name not in _CLASSES:
         raise InputError(f"{file}: {name} is not a task", f"known are {', '.join(get_args(TaskName))}")
     kind, hint = _class(name), "train the model again"
-    if missing := [key for key in kind.required if key not in settings]:
-        raise InputError(f"{file} has no {missing[0]}", hint)
     task: Task[Any] = parse_own(json.dumps(settings), kind, file, hint)
     return task
 

@@ -190,7 +190,6 @@ class ClassificationTask:
 
     name = "classification"
     head = "SequenceClassification"
-    required = ("text_fields", "label_field", "label_kind", "labels")
 
     @property
     def main(self) -> str:
@@ -211,18 +210,9 @@ class ClassificationTask:
         return {_without_fraction(label): label for label in self.labels} | {label: label for label in self.labels}
 
     def settings(self) -> Json:
-        """See ``Task``; models of earlier versions lack the range, the table and the shape of the head."""
-        shape: Json = {"head_layers": self.head_layers} if self.head_layers > 1 else {}
-        shape |= {} if self.head_dropout is None else {"head_dropout": self.head_dropout}
-        return shape | {
-            "task": self.name,
-            "text_fields": list(self.text_fields),
-            "label_field": self.label_field,
-            "label_kind": self.label_kind,
-            "labels": list(self.labels),
-            "label_range": None if self.label_range is None else list(self.label_range),
-            "table": None if self.table is None else {**asdict(self.table), "columns": list(self.table.columns)},
-        }
+        """See ``Task``."""
+        settings: Json = json.loads(json.dumps(asdict(self)))  # with lists in place of tuples
+        return {"task": self.name, **settings}
 
     def head_config(self) -> Json:
         """``problem_type`` and the outputs' names; a regression has one output without a meaningful name."""

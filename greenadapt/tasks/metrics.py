@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.store.arrays import Array
 from greenadapt.store.files import Json
@@ -18,7 +17,6 @@ _NUMBERS = ("pearson", "spearman")
 _ENTITIES = ("precision", "recall", "f1")
 _ANSWERS = ("em", "f1", "substr")
 _OF_A_LABEL = "LABEL"
-_LOWER_IS_BETTER = "mse"
 
 
 def metric_of(scores: Json, metric: str) -> float | None:
@@ -43,22 +41,21 @@ def average(columns: Iterable[float | None]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def check_metric(metric: Any, config: TaskConfig, where: str) -> None:
-    """Raise ``InputError`` if the task has no score ``metric``, or a lower score is better."""
-    _check(metric, config.task, "numbers" if config.label_range else config.label_kind, where)
-
-
 def chosen_metric(metric: str | None, task: Task[Any], where: str) -> str:
     """``metric``, or if it is ``None`` the main score of ``task``, after ``fit``.
 
-    Raises ``InputError`` for a label that no training example has, and for a score of classes if the labels are
-    numbers.
+    Raises ``InputError`` if the task has no such score, a lower score is better, or no training example has the label.
     """
     if metric is None:
         return task.main
-    settings = task.settings()
-    _check(metric, task.name, settings.get("label_kind", "auto"), where)
-    if len(parts := _parts(metric)) < 3:
+    settings, parts = task.settings(), _parts(metric)
+    names = _metric_names(task.name, settings.get("label_kind"))
+    if (f"{parts[0]}.{_OF_A_LABEL}.{parts[2]}" if len(parts) == 3 else metric) not in names:
+        raise InputError(
+            f"{where}: metric {metric!r} is not a score of this task that is higher where it is better",
+            f"known are {', '.join(names)}",
+        )
+    if len(parts) < 3:
         return metric
     labels: list[str] = settings["labels"]
     types = labels if task.name == "classification" else [name[2:] for name in labels if name.startswith("B-")]
@@ -69,24 +66,15 @@ def chosen_metric(metric: str | None, task: Task[Any], where: str) -> str:
     return metric
 
 
-def _check(metric: Any, task: str, label_kind: str, where: str) -> None:
-    names = _metric_names(task, label_kind)
-    parts = _parts(metric) if isinstance(metric, str) else ()
-    if (f"{parts[0]}.{_OF_A_LABEL}.{parts[2]}" if len(parts) == 3 else metric) in names:
-        return
-    if metric == _LOWER_IS_BETTER:
-        raise InputError(f"{where}: metric {metric} is lower where it is better", f"give one of {', '.join(names)}")
-    raise InputError(f"{where}: metric {metric!r} is not a score of this task", f"known are {', '.join(names)}")
-
-
-def _metric_names(task: str, label_kind: str) -> tuple[str, ...]:
+def _metric_names(task: str, label_kind: str | None) -> tuple[str, ...]:
     """The scores of a kind of task of which higher is better; ``LABEL`` stands for any label."""
     if task == "qa":
         return (*_ANSWERS, *(f"{part}.{name}" for part in ("has_answer", "no_answer") for name in _ANSWERS))
     if task == "ner":
         return (*_ENTITIES, *(f"by_type.{_OF_A_LABEL}.{name}" for name in _ENTITIES))
-    classes = (*_CLASSES, *(f"by_class.{_OF_A_LABEL}.{name}" for name in _ENTITIES))
-    return {"classes": classes, "numbers": _NUMBERS}.get(label_kind, (*classes, *_NUMBERS))
+    return (
+        _NUMBERS if label_kind == "numbers" else (*_CLASSES, *(f"by_class.{_OF_A_LABEL}.{name}" for name in _ENTITIES))
+    )
 
 
 def _parts(metric: str) -> tuple[str, ...]:

@@ -61,13 +61,10 @@ class NerTask:
     head = "TokenClassification"
     main = "f1"
     head_shape = HeadShape()
-    required = ("labels", "chunk", "gold_chunks", "x_class", "split")
-    """The settings that models of all versions have."""
 
     def settings(self) -> Json:
         """See ``Task``."""
-        settings = {"task": self.name, **asdict(self), "labels": list(self.labels), "columns": list(self.columns)}
-        return settings if self.columns else {name: settings[name] for name in settings if name != "columns"}
+        return {"task": self.name, **asdict(self), "labels": list(self.labels), "columns": list(self.columns)}
 
     def head_config(self) -> Json:
         """``id2label`` and ``label2id``; with ``x_class`` the last label is ``X``, for pieces that do not begin a

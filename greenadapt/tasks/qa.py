@@ -158,7 +158,6 @@ class QuestionTask:
     head = "QuestionAnswering"
     main = "f1"
     head_shape = HeadShape()
-    required = ()
 
     def settings(self) -> Json:
         """The task's name and the fields that are not ``None``."""

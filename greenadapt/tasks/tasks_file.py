@@ -13,7 +13,6 @@ from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import option_fields
 from greenadapt.store.files import Json, own_folder, read_toml
 from greenadapt.tasks.base import Fold
-from greenadapt.tasks.metrics import check_metric
 
 _DATA = ("train", "dev", "test")
 _PREFIX = re.compile(r"^(--|\w+\.)")
@@ -107,8 +106,8 @@ def _entry(table: Json, number: int, defaults: Json, path: Path, is_paper: bool)
         raise InputError(f"{where} has no training data", 'give a file, such as train = "train.tsv"')
     train = table["train"] if isinstance(table["train"], list) else [table["train"]]
     metric = table.get("metric")
-    if metric is not None:
-        check_metric(metric, config, where)
+    if not isinstance(metric, str | None):
+        raise InputError(f"{where}: metric is {metric!r}", 'give the name of a score, such as "accuracy"')
     dev, test = (_sets(table.get(data, {}), data, path, where) for data in ("dev", "test"))
     entry = TaskEntry(name, config, tuple(_source(source, "train", path, where) for source in train), dev, test, metric)
     return entry if is_paper else entry.with_chosen(CHOSEN_FOR_ENTITIES.keys() - {*defaults, *table})

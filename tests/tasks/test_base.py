@@ -62,7 +62,6 @@ def test_a_task_that_there_is_not(settings: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("task", "settings", "message"),
     [
-        ("ner", None, " has no labels"),
         ("ner", {"chunk": "all"}, r': chunk is "all", must be a valid integer'),
         ("ner", {"labels": ["O", 5]}, ": labels.1 is 5, must be a valid string"),
         ("classification", {"labels": 5}, ": labels is 5, must be a valid array"),
@@ -71,10 +70,10 @@ def test_a_task_that_there_is_not(settings: dict[str, object]) -> None:
         ("qa", {"stride": "all"}, ": stride is"),
     ],
 )
-def test_what_a_file_says_that_is_broken(task: TaskName, settings: dict[str, object] | None, message: str) -> None:
+def test_what_a_file_says_that_is_broken(task: TaskName, settings: dict[str, object], message: str) -> None:
     written = make_task(TaskConfig(task=task)).settings()
     with pytest.raises(InputError, match=rf"^far/task\.json{message}"):
-        load_task({"task": task} if settings is None else {**written, **settings}, Path("far/task.json"))
+        load_task({**written, **settings}, Path("far/task.json"))
 
 
 def test_the_registry_itself_loads_no_task() -> None:
