@@ -30,7 +30,7 @@ from greenadapt.store.results import (
 )
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.tokenization.export import ExportReport, export_tokenizers
+from greenadapt.tokenization.export import export_tokenizers
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.quality import MIN_OVERLAP
 from greenadapt.vectors.rows import Expansion, replacements
@@ -90,15 +90,14 @@ def run_expand(
         expansion = Expansion(base.checkpoint, base.vocabulary, source.vectors, alignment, config, fitting)
         recipe = expansion.recipe
         _warn_about_recipe(expansion, session.progress)
-        report = write_adapted(expansion, work)
+        n_hidden = write_adapted(expansion, work)
         counts = {
             "words": len(expansion.entries.words),
             "rows": len(expansion.entries),
             "base_rows": base.checkpoint.n_rows,
             "overlap": aligned.manifest.counts["overlap"],
-            "hidden_words": report.hidden_words,
+            "hidden_words": n_hidden,
             "hidden_occurrences": expansion.hidden_occurrences,
-            "changed_entries": len(report.changed_entries),
         }
         facts = dict(named)
         figures: Json = {name: asdict(heldout) for name, heldout in expansion.heldout_figures.items()}
@@ -147,8 +146,10 @@ def _warn_about_recipe(expansion: Expansion, progress: Progress) -> None:
         )
 
 
-def write_adapted(expansion: Expansion, work: Path) -> ExportReport:
-    """Write weights, configuration, both tokenizers and the table of added words into ``work``."""
+def write_adapted(expansion: Expansion, work: Path) -> int:
+    """Write weights, configuration, both tokenizers and the table of added words into ``work``, see
+    ``export_tokenizers``.
+    """
     checkpoint, vocabulary, config = expansion.checkpoint, expansion.vocabulary, expansion.config
     folder, entries = checkpoint.folder, expansion.entries
     first_id = checkpoint.first_new_id(vocabulary.size)

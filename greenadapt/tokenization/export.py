@@ -4,11 +4,8 @@ import json
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
-
-from tokenizers import Tokenizer
 
 from greenadapt.config import OovRule
 from greenadapt.errors import InputError
@@ -88,11 +85,6 @@ def _character_class(characters: Iterable[str]) -> str:
     return "[" + "".join(f"\\x{{{ord(character):X}}}" for character in sorted(characters)) + "]"
 
 
-def is_pre_token(entry: str) -> bool:
-    """Whether an entry can be a pre-token of ``with_pre_tokens``."""
-    return entry.startswith(SPACE) and len(entry) > 1 and all(map(is_of_spaced_word, entry[1:]))
-
-
 def _is_known(steps: list[Json]) -> bool:
     """Whether the pre-tokenizer only splits at spaces and adds a mark to each part."""
     kinds = [step["type"] for step in steps]
@@ -106,18 +98,6 @@ def _replace(pattern: str, content: str) -> Json:
 
 
 _BASE_FILES = (*FILES_OF_SETTINGS, ADDED_FILE, "vocab.txt", "vocab.json", "merges.txt")
-
-
-@dataclass(frozen=True)
-class ExportReport:
-    """Deviations of the exported tokenizer from ``DualTokenizer``."""
-
-    hidden_words: int
-    r"""Added words that transformers cannot find: a character is an ideograph or not ``\w``, or the word is also a
-    SentencePiece piece of other words.
-    """
-    changed_entries: list[str]
-    """Base entries that BPE merges never produce, but that ``ignore_merges`` now produces for a whole word."""
 
 
 def copy_tokenizers(source: Path, folder: Path) -> None:
@@ -135,13 +115,14 @@ def copy_tokenizers(source: Path, folder: Path) -> None:
 
 def export_tokenizers(
     vocabulary: BaseVocabulary, source: Path, folder: Path, entries: NewEntries, first_id: int, oov: OovRule
-) -> ExportReport:
-    """Write the expanded tokenizer of ``source`` into ``folder``, and the base tokenizer into ``base_tokenizer/``.
+) -> int:
+    r"""Write the expanded tokenizer of ``source`` into ``folder``, and the base tokenizer into ``base_tokenizer/``.
 
     Files are copied byte for byte, except that both ``tokenizer.json`` are without truncation and padding, so that
     transformers encodes whole texts. The expanded tokenizer has no ``vocab.txt``, from which transformers would rebuild
     it. New entry ``i`` has id ``first_id + i``.
-    Raises ``InputError`` if the library assigns other ids.
+    Returns the number of entries that transformers cannot find: a character is an ideograph or not ``\w``, or the word
+    is also a SentencePiece piece of other words. Raises ``InputError`` if the library assigns other ids.
     """
     original = tokenizer_json(source)
     loaded = json.loads(original)
@@ -152,7 +133,6 @@ def export_tokenizers(
         (folder / BASE_FOLDER / TOKENIZER_FILE).write_bytes(original)
     else:
         _write_json(folder / BASE_FOLDER / TOKENIZER_FILE, base)
-    changed: list[str] = []
     n_hidden = int((~entries.exported).sum())
     first_exported = first_id + n_hidden
     if vocabulary.at_spaces or (vocabulary.kind == "wordpiece" and oov == "base"):
@@ -163,12 +143,11 @@ def export_tokenizers(
     else:
         strings = entries.strings(vocabulary)
         expanded = with_entries(base, vocabulary, strings, first_id)
-        changed = [] if vocabulary.kind == "wordpiece" else unreachable_entries(vocabulary)
     _write_json(folder / TOKENIZER_FILE, expanded)
     _write_json(folder / SETTINGS_FILE, _settings(source, vocabulary))
     _copy_files(source, folder, (MAP_FILE,))
     _check_ids(folder / TOKENIZER_FILE, strings, first_exported)
-    return ExportReport(n_hidden, changed)
+    return n_hidden
 
 
 def with_entries(base: Json, vocabulary: BaseVocabulary, entries: list[str], first_id: int) -> Json:
@@ -183,20 +162,6 @@ def with_entries(base: Json, vocabulary: BaseVocabulary, entries: list[str], fir
         model["ignore_merges"] = True
     expanded = {**base, "model": model}
     return with_pre_tokens(expanded, vocabulary.merged) if vocabulary.whole_texts else expanded
-
-
-def unreachable_entries(vocabulary: BaseVocabulary) -> list[str]:
-    """Base entries of a BPE that its merges cut into several pieces.
-
-    ``ignore_merges`` makes such an entry one piece if it is a whole pre-token. A vocabulary trained together with its
-    merges has no such entry.
-    """
-    tokenizer = vocabulary.tokenizer
-    special = set(tokenizer.get_added_tokens_decoder())
-    entries = {entry: i for entry, i in tokenizer.get_vocab(with_added_tokens=False).items() if i not in special}
-    encodings = Tokenizer(tokenizer.model).encode_batch_fast(list(entries), add_special_tokens=False)
-    cut = (entry for (entry, i), e in zip(entries.items(), encodings, strict=True) if e.ids != [i])
-    return sorted(entry for entry in cut if not vocabulary.whole_texts or is_pre_token(entry))
 
 
 def _with_placeholders(base: Json, vocabulary: BaseVocabulary, end: int) -> Json:

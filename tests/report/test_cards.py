@@ -97,7 +97,7 @@ def expanded(**changes: Any) -> str:
         "commands": COMMANDS,
         "align": asdict(AlignConfig()),
         "expand": asdict(ExpandConfig()),
-        "counts": {"rows": 2, "words": 2, "overlap": 3, "hidden_words": 1, "changed_entries": 0},
+        "counts": {"rows": 2, "words": 2, "overlap": 3, "hidden_words": 1},
         "rows": {"recipe": "map", "heldout": {}},
     }
     return AdaptedCard(**{**fields, **changes}).text()

@@ -93,8 +93,8 @@ def expanded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     entries = new_entries(words, vocabulary)
     first_id = vocabulary.size + 3  # rows of the model that no piece has
     AddedWords.build(entries, vocabulary, first_id, "base").write(folder / WORDS_FILE)
-    report = export_tokenizers(vocabulary, source, folder, entries, first_id, "base")
-    assert report.hidden_words == sum(tokenizer.token_to_id(word) is not None for word in words)
+    n_hidden = export_tokenizers(vocabulary, source, folder, entries, first_id, "base")
+    assert n_hidden == sum(tokenizer.token_to_id(word) is not None for word in words)
     plain = transformers.AutoTokenizer.from_pretrained(folder)
     return Expanded(tokenizer, DualTokenizer.load(folder), entries, plain, folder)
 
