@@ -123,23 +123,19 @@ def _request(
 def get(session: "requests.Session", url: str) -> bytes | None:
     """Download a small file into memory; ``None`` for a 404.
 
-    Raises ``InputError`` if the server refuses or the connection keeps failing.
+    Raises ``InputError`` if the server refuses or the connection fails.
     """
     import requests
 
-    failures = 0
-    while True:
-        with _request(session, "GET", url) as response:
-            if response.status_code == 404:
-                return None
-            if not response.ok:
-                raise download_error(url, f"{response.status_code} {response.reason}")
-            try:
-                return response.content
-            except requests.RequestException as error:
-                failures += 1
-                if failures == ATTEMPTS:
-                    raise download_error(url, str(error)) from error
+    with _request(session, "GET", url) as response:
+        if response.status_code == 404:
+            return None
+        if not response.ok:
+            raise download_error(url, f"{response.status_code} {response.reason}")
+        try:
+            return response.content
+        except requests.RequestException as error:
+            raise download_error(url, str(error)) from error
 
 
 def _report_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> None:
