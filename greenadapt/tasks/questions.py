@@ -228,8 +228,6 @@ def _document(source: str, decoder: Decoder) -> Json | None:
         lines = decoder.lines(stream, source)
         number, first = next(((number, line) for number, line in lines if line.strip()), (1, ""))
         if first.lstrip()[:1] != "{":
-            if first.strip():
-                _check_begin(first.strip(), lines, f"{source}, line {number}")
             return None
         try:
             row = json.loads(first)
@@ -240,17 +238,6 @@ def _document(source: str, decoder: Decoder) -> Json | None:
             if "data" not in row:
                 raise InputError(f"{source}: no 'data'", "give SQuAD's JSON, or JSON lines")
     return row if "data" in row and "question" not in row else None
-
-
-def _check_begin(first: str, lines: Iterator[tuple[int, str]], where: str) -> None:
-    """Raise ``InputError`` if a file that does not begin with an object does not begin with a list of objects
-    either.
-    """
-    if first[0] != "[":
-        raise InputError(f"{where} begins with {first[:20]!r}, which is not a JSON object", _FORMATS)
-    entry = first[1:].lstrip() or next((line.strip() for _, line in lines if line.strip()), "")
-    if entry[:1] not in ("{", "]", ""):
-        raise InputError(f"{where} begins a list whose first entry is not an object but {entry[:20]!r}", _FORMATS)
 
 
 def _squad_questions(document: Json, source: str, reader: _QuestionReader) -> Iterator[Question]:
