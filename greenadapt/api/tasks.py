@@ -212,14 +212,14 @@ class TaskModel(ModelFolder):
             >>> ner.evaluate("test.tsv")["mean"]["f1"]
             0.87
         """
-        from greenadapt.stages.evaluate import EvaluateRequest, evaluate
+        from greenadapt.stages.evaluate import evaluate
         from greenadapt.store.workspace import Workspace
 
         [name] = self._only_task("evaluate")
         root = Workspace.find(None if workspace is None else Path(workspace)).root
         source = single_labelled_source(data, root, "data")
-        request = EvaluateRequest(str(self.folder), (source,) if source else (), name, self._reading)
-        [evaluated] = evaluate(request, shown_progress(progress))
+        sources = [source] if source else []
+        [evaluated] = evaluate(str(self.folder), sources, name, self._reading, (), shown_progress(progress))
         return evaluated.scores
 
     @property

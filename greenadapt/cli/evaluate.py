@@ -53,14 +53,12 @@ def evaluate(
     """
     from greenadapt.cli.output.console import make_progress, print_json
     from greenadapt.cli.output.printing import print_evaluated
-    from greenadapt.stages.evaluate import EvaluateRequest
     from greenadapt.stages.evaluate import evaluate as score
     from greenadapt.store.outputs import check_file
 
     if predictions is not None:
         check_file(predictions)
-    request = EvaluateRequest(model, tuple(test), task, replace(options, seed=seed), files.columns)
-    evaluated = score(request, make_progress())
+    evaluated = score(model, test, task, replace(options, seed=seed), files.columns, make_progress())
     if predictions is not None:
         _write_predictions(evaluated, predictions)
     for entry in evaluated:

@@ -49,6 +49,4 @@ def index(
     from greenadapt.stages import index as stage
 
     option_checks.refuse_field(ctx, documents, read.format)
-    fields = read.fields or stage.IndexRequest.fields
-    request = stage.IndexRequest(tuple(documents), model, config, read.format, fields, read.sample_by)
-    print_results([stage.index(o.make_session(options, out=out), request)], as_json)
+    print_results([stage.index(o.make_session(options, out=out), documents, model, config, read)], as_json)

@@ -136,8 +136,8 @@ def run_align(
 
     named = {**source.facts, "model": model_facts(base.model)}
     inputs = {"vectors": source.entry, "model": base.entry}
-    job = Job(ALIGN, asdict(config), inputs, build, defaults=asdict(AlignConfig()), named=named)
-    return session.run(job, corpus, base.model.name)
+    job = Job(ALIGN, asdict(config), inputs, defaults=asdict(AlignConfig()), named=named)
+    return session.run(job, build, corpus, base.model.name)
 
 
 def fitted_vectors(aligned: Result) -> VectorSource:

@@ -41,7 +41,7 @@ def compile_model(session: Session, model: str, config: CompileConfig) -> Result
     session.check_out(COMPILE, _settings(config))
     task = _task(source, config)
     build = partial(_write, source, task, config)
-    return session.run(Job(COMPILE, _settings(config), {"model": adapted_input(source)}, build))
+    return session.run(Job(COMPILE, _settings(config), {"model": adapted_input(source)}), build)
 
 
 def _settings(config: CompileConfig) -> Json:

@@ -185,8 +185,8 @@ def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: 
         return Outcome(counts, {**named, "read": reading.counts})
 
     named = _facts(recipe, model)
-    job = Job(CORPUS, _settings(recipe, config), inputs, build, defaults=asdict(CorpusConfig()), named=named)
-    return session.run(job, recipe.name, model.name)
+    job = Job(CORPUS, _settings(recipe, config), inputs, defaults=asdict(CorpusConfig()), named=named)
+    return session.run(job, build, recipe.name, model.name)
 
 
 def _newest(session: Session, corpus: str, model: str) -> Result | None:

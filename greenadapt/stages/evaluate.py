@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -24,28 +24,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class EvaluateRequest:
-    """The model to score, and the files."""
-
-    model: str
-    """A task's folder, or a model from elsewhere that answers questions."""
-    test: tuple[str, ...]
-    """Labelled files or data set ids, each scored separately."""
-    task: str | None = None
-    """The name of the task, for a model of several tasks."""
-    reading: ReadingOptions = field(default_factory=ReadingOptions)
-    """Without a ``seed`` every seed of the folder is scored."""
-    columns: tuple[str, ...] = ()
-    """The names of the columns of CoNLL files, if they differ from training."""
-
-    def __post_init__(self) -> None:
-        if not self.test:
-            raise UsageError("nothing to evaluate on", "give --test FILE")
-        if repeated := next((source for source, n in Counter(self.test).items() if n > 1), None):
-            raise UsageError(f"--test {repeated} is given twice", "give each file once")
-
-
-@dataclass(frozen=True)
 class Evaluated:
     """The scores on one labelled file, and the predictions that they are computed from."""
 
@@ -60,48 +38,60 @@ class Evaluated:
     """By seed."""
 
 
-def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
-    """Score the model on each file under each seed, in the order of the files; writes nothing.
+def evaluate(
+    model: str,
+    test: Sequence[str],
+    task: str | None,
+    reading: ReadingOptions,
+    columns: tuple[str, ...],
+    progress: Progress,
+) -> list[Evaluated]:
+    """Score ``model``, a task's folder or a model from elsewhere that answers questions, on each of the labelled files
+    or data sets ``test``, in their order; writes nothing.
 
-    Raises ``MissingError`` or ``InputError`` if the model or a file is missing or invalid, ``MissingError`` if the
-    package that runs the model or, for the scores of classes, scikit-learn is not installed.
+    ``task`` is that of a model of several tasks. Every seed is scored unless ``reading`` names one. ``columns`` are
+    those of CoNLL files, if they differ from training. Raises ``MissingError`` or ``InputError`` if the model or a file
+    is missing or invalid, ``MissingError`` if the package that runs the model or, for the scores of classes,
+    scikit-learn is not installed.
     """
+    if not test:
+        raise UsageError("nothing to evaluate on", "give --test FILE")
+    if repeated := next((source for source, n in Counter(test).items() if n > 1), None):
+        raise UsageError(f"--test {repeated} is given twice", "give each file once")
     require_one_process("evaluate")
-    folders = _folders(request)
-    check_reading([*folders.values()], request.reading)
-    check_memories(folders.values(), request.reading.memory)
+    folders = {seed: _with_columns(folder, columns) for seed, folder in _folders(model, task, reading.seed).items()}
+    check_reading([*folders.values()], reading)
+    check_memories(folders.values(), reading.memory)
     [*_, first] = folders.values()
     if first.task.main == "macro_f1":
         require("train", "sklearn", by="a score of classes", otherwise="install scikit-learn alone")
     sets = {}
-    for source in request.test:
+    for source in test:
         sets[source] = first.task.read(source, progress)
         if not sets[source]:
             raise InputError(f"--test {source} has no examples", "give a file with examples")
-    by_seed = {seed: _evaluations(folder, sets, request, progress) for seed, folder in folders.items()}
-    pools = {pool_of(folder, request.reading) for folder in folders.values()}
+    by_seed = {seed: _evaluations(folder, sets, reading, progress) for seed, folder in folders.items()}
+    pools = {pool_of(folder, reading) for folder in folders.values()}
     pool: PoolChoice = pools.pop() if len(pools) == 1 else "best"
     evaluated = []
     for source, examples in sets.items():
         evaluations = {seed: by_file[source] for seed, by_file in by_seed.items()}
         scores = {"file": source, "examples": len(examples), "pool": pool}
         scores |= _scores(first.task, examples, evaluations, pool)
-        if request.reading.margin is not None:
+        if reading.margin is not None:
             scores["read_twice"] = fmean(evaluation.read_twice / len(examples) for evaluation in evaluations.values())
         evaluated.append(Evaluated(scores, evaluations))
     return evaluated
 
 
-def _folders(request: EvaluateRequest) -> dict[int | None, TaskFolder]:
+def _folders(name: str, task: str | None, seed: int | None) -> dict[int | None, TaskFolder]:
     """The model under every requested seed; the key is ``None`` if there is only one model."""
-    seed = request.reading.seed
-    folder = TaskFolder.open(request.model, seed, request.task)
+    folder = TaskFolder.open(name, seed, task)
     if seed is not None:
-        return {seed: _with_columns(folder, request.columns)}
+        return {seed: folder}
     scored = folder.folder
     seeds = read_seeds(scored) if (scored / SCORES).is_file() else (None,)
-    opened = {seed: TaskFolder.open(request.model, seed, request.task) for seed in seeds}
-    return {seed: _with_columns(folder, request.columns) for seed, folder in opened.items()}
+    return {seed: TaskFolder.open(name, seed, task) for seed in seeds}
 
 
 def _with_columns(folder: TaskFolder, columns: tuple[str, ...]) -> TaskFolder:
@@ -114,14 +104,14 @@ def _with_columns(folder: TaskFolder, columns: tuple[str, ...]) -> TaskFolder:
 
 
 def _evaluations(
-    folder: TaskFolder, sets: Mapping[str, Sequence[Any]], request: EvaluateRequest, progress: Progress
+    folder: TaskFolder, sets: Mapping[str, Sequence[Any]], reading: ReadingOptions, progress: Progress
 ) -> "dict[str, Evaluation]":
     """Evaluate one seed's model on each file; frees its memory on return."""
     from greenadapt.training.evaluation import POOLS, Evaluation
 
-    opened = OpenedModel.open(folder, replace(request.reading, pool="mean"))  # "mean" needs both views
-    pool = pool_of(folder, request.reading) if opened.encoder.has_words else None
-    views: tuple[Pool, ...] = POOLS if request.reading.margin is None else ("mean", "expanded")
+    opened = OpenedModel.open(folder, replace(reading, pool="mean"))  # "mean" needs both views
+    pool = pool_of(folder, reading) if opened.encoder.has_words else None
+    views: tuple[Pool, ...] = POOLS if reading.margin is None else ("mean", "expanded")
     evaluations = {}
     for source, examples in sets.items():
         counts = Counter[str]()

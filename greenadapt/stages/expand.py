@@ -115,12 +115,11 @@ def run_expand(
         EXPAND,
         asdict(config),
         _inputs(base, aligned, config),
-        build,
         defaults=asdict(ExpandConfig()),
         named=named,
         card=partial(_card, session, aligned, config),
     )
-    return session.run(job, named["corpus"], model.name)
+    return session.run(job, build, named["corpus"], model.name)
 
 
 def _inputs(base: OpenedBase, aligned: Result, config: ExpandConfig) -> dict[str, Json]:

@@ -27,7 +27,7 @@ from greenadapt.corpus.text import Document
 from greenadapt.errors import InputError, UsageError, counted, require_torch
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.progress import Progress
-from greenadapt.stages.finetune.train import Build, run_together
+from greenadapt.stages.finetune.train import run_together
 from greenadapt.stages.session import PRETRAIN, Session, card_origin, data_name
 from greenadapt.store.files import Json, hash_json, read_own_object, write_json
 from greenadapt.store.results import Job, Outcome, Result
@@ -80,7 +80,7 @@ def pretrain(session: Session, request: PretrainRequest) -> Result:
     require_torch("pre-training")
     run = _Pretraining.of(session, request)
     if session.out is None:
-        name = f"pretrain-{run.model.name}-{data_name(request.texts)}-{run.job(lambda _: Outcome({})).key[:8]}"
+        name = f"pretrain-{run.model.name}-{data_name(request.texts)}-{run.job.key[:8]}"
         run = replace(run, session=replace(session, out=Path("runs") / name))
     run.session.check_out(PRETRAIN, run.config())
     return run_together(run)
@@ -150,8 +150,9 @@ class _Pretraining:
 
         return Machine.start(self.request.training.precision)
 
-    def job(self, build: Build) -> Job:
-        """The job of ``build``."""
+    @property
+    def job(self) -> Job:
+        """What determines the result."""
         config = self.config()
 
         def card(work: Path, outcome: Outcome, cost: Json) -> str:
@@ -174,7 +175,6 @@ class _Pretraining:
             PRETRAIN,
             config,
             self.inputs(),
-            build,
             checkpoints=(".head/*", ".state/*"),
             scratch=(".*",),
             card=card,

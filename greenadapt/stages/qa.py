@@ -59,7 +59,7 @@ def answer(session: Session, request: QaRequest) -> Result:
         counts = {"questions": len(answerer.inquiry.questions), "contexts": answerer.inquiry.n_contexts}
         return Outcome(counts, {"model": model_facts(model)})
 
-    return session.run(Job(QA, config, answerer.inputs(), build, checkpoints=(ANSWERS,)))
+    return session.run(Job(QA, config, answerer.inputs(), checkpoints=(ANSWERS,)), build)
 
 
 def _whole_rows(file: Path) -> list[Json]:

@@ -21,7 +21,7 @@ from greenadapt.corpus.recipes import Recipe, corpus_name, keep_input
 from greenadapt.errors import ConflictError, InputError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json, expanded, forget_hashed, naming, real_folder
-from greenadapt.store.results import Job, Manifest, Place, Result, check_out, run
+from greenadapt.store.results import Build, Job, Manifest, Place, Result, check_out, run
 from greenadapt.store.workspace import Workspace
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.workers import usable_cores
@@ -74,12 +74,12 @@ class Session:
         if self.out is not None:
             check_out(self._own_folder(self.out), stage, config)
 
-    def run(self, job: Job, corpus: str = "", model: str = "") -> Result:
+    def run(self, job: Job, build: Build, corpus: str = "", model: str = "") -> Result:
         """The result of ``job``, made unless it exists: in ``out``, or in HOME under ``corpus`` and ``model``."""
         job = replace(job, command=self.command)
         place = self.place(job, corpus, model)
         with naming(place.folder):  # some errors of a full disk do not name the file
-            return run(place, job, self.progress)
+            return run(place, job, build, self.progress)
 
     def place(self, job: Job, corpus: str = "", model: str = "") -> Place:
         """Where ``run`` puts the result of ``job``."""

@@ -96,10 +96,9 @@ def run_w2v(session: Session, model: PretrainedModel, prepared: Result, config: 
         W2V,
         {name: value for name, value in asdict(config).items() if name not in _OF_MACHINES},
         {"corpus": prepared.as_input()},
-        build,
         checkpoints=("training/checkpoint.safetensors",),
         scratch=("training",),
         defaults=asdict(W2VConfig()),
         named={name: prepared.manifest.facts[name] for name in ("corpus", "given", "title", "licence")},
     )
-    return session.run(job, corpus, model.name)
+    return session.run(job, build, corpus, model.name)

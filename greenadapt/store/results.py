@@ -137,23 +137,21 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """A stage to run: its name, what determines its result, and the function that writes it into a folder."""
+    """A stage to run: its name, and what determines its result."""
 
     stage: str
     config: Json
     inputs: dict[str, Json]
-    build: Callable[[Path], Outcome]
     defaults: Json = field(default_factory=dict)
     """Settings of ``config`` with these values are not in the key, so that new options leave old keys alone."""
     named: Json = field(default_factory=dict)
     """What the card says of the inputs, such as the name of the corpus."""
     checkpoints: tuple[str, ...] = ()
-    """Patterns (``glob``) of the files in its folder from which ``build`` resumes a killed run; without any it starts
-    over."""
+    """Patterns (``glob``) of the files in its folder from which a killed run is resumed; without any it starts over."""
     scratch: tuple[str, ...] = ()
-    """Patterns of what only ``build`` needs in its folder."""
+    """Patterns of what only the run needs in its folder."""
     card: Callable[[Path, Outcome, Json], str] | None = None
-    """Writes the text of ``README.md``, from the folder, the outcome of ``build`` and the cost."""
+    """Writes the text of ``README.md``, from the folder, the outcome and the cost."""
     command: str | None = None
     """The command line that requested the result, if any; kept among the facts."""
 
@@ -216,7 +214,11 @@ def check_out(folder: Path, stage: str | None = None, config: Json | None = None
         raise ConflictError(f"{folder} holds another result ({settings})", _CHOOSE_OTHER)
 
 
-def run(place: Place, job: Job, progress: Progress) -> Result:
+Build = Callable[[Path], Outcome]
+"""Writes the result of a job into a folder."""
+
+
+def run(place: Place, job: Job, build: Build, progress: Progress) -> Result:
     """The result of ``job``: the one in ``place``, or else built there, from where a killed run stopped.
 
     Raises ``ConflictError`` if anything else is in ``place``, ``InputError`` if an input changes meanwhile.
@@ -224,7 +226,7 @@ def run(place: Place, job: Job, progress: Progress) -> Result:
     with _building(place, job, progress) as work:
         result = place.find(job)
         if result is None and work is not None:
-            result = _build(place, job, work, progress)
+            result = _build(place, job, build, work)
     assert result is not None
     if place.link is not None and not _point(place.link, place.folder, progress):
         return replace(result, path=place.folder)
@@ -273,11 +275,11 @@ def _building(place: Place, job: Job, progress: Progress) -> Iterator[Path | Non
         yield None
 
 
-def _build(place: Place, job: Job, work: Path, progress: Progress) -> Result:
+def _build(place: Place, job: Job, build: Build, work: Path) -> Result:
     before = _begin(work, job)
     try:
         with Meter(keep=lambda cost: before.with_attempt(cost).write(work)) as meter:
-            outcome = job.build(work)
+            outcome = build(work)
         _require_unchanged(job)
     except BaseException as error:
         if isinstance(error, InputsChangedError) or not _matches(work, job.checkpoints):

@@ -26,7 +26,7 @@ from greenadapt.models.streaming import ViewOutputs
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.server.models import ModelSource, ServedModel
-from greenadapt.stages.evaluate import EvaluateRequest, evaluate
+from greenadapt.stages.evaluate import evaluate
 from greenadapt.tasks.base import margins
 from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.ner import NerTask
@@ -366,7 +366,7 @@ def test_scores_say_how_much_was_read_twice(make_model: Callable[..., Path], tmp
     test.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def scored(**options: Any) -> Any:
-        [evaluated] = evaluate(EvaluateRequest(str(folder), (str(test),), reading=ReadingOptions(**options)), Silent())
+        [evaluated] = evaluate(str(folder), [str(test)], None, ReadingOptions(**options), {}, Silent())
         return evaluated.scores
 
     plain, all_read, none_read = scored(), scored(margin=1.0), scored(margin=0.0)

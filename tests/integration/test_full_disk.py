@@ -66,7 +66,7 @@ def test_a_stage_names_its_folder_where_it_does_not_know_the_file(tmp_path: Path
 
     out = tmp_path / "w2v"
     with full_at(LARGE // 2), pytest.raises(OSError, match="File too large") as error:
-        replace(session(tmp_path), out=out).run(Job("w2v", {}, {}, build))
+        replace(session(tmp_path), out=out).run(Job("w2v", {}, {}), build)
     assert error.value.filename == str(out)
     assert [*tmp_path.glob("*w2v*")] == []
 

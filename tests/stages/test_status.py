@@ -24,8 +24,8 @@ class Stages:
             return Outcome({"words": 1}, {"corpus": "text-1", "model": {"name": "minilm", "source": "no/model"}})
 
         inputs = {"corpus": source.as_input()} if source else {}
-        job = Job(stage, {"content": content}, inputs, build, command="greenadapt adapt")
-        return run(Place(out) if out else self.workspace.place(job, "text-1", "minilm"), job, Silent())
+        job = Job(stage, {"content": content}, inputs, command="greenadapt adapt")
+        return run(Place(out) if out else self.workspace.place(job, "text-1", "minilm"), job, build, Silent())
 
 
 @pytest.fixture
@@ -74,10 +74,10 @@ def test_status_and_clean_of_unfinished_and_older_results(run_alone: Run, stages
         (work / "checkpoint").write_text("half")
         raise KeyboardInterrupt
 
-    job = Job("w2v", {}, {}, build, checkpoints=("checkpoint",))
+    job = Job("w2v", {}, {}, checkpoints=("checkpoint",))
     for place in (stages.workspace.place(job), Place(tmp_path / "runs" / "mine")):
         with pytest.raises(KeyboardInterrupt):
-            run(place, job, Silent())
+            run(place, job, build, Silent())
     [unfinished] = rows(run_alone, "status", "runs")
     assert (unfinished["kind"], unfinished["name"], unfinished["writer"]) == ("unfinished", "mine", None)
     kinds = [row["kind"] for row in rows(run_alone, "status")]

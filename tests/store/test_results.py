@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.progress import Silent
 from greenadapt.store import results
 from greenadapt.store.results import (
+    Build,
     Job,
     Outcome,
     Place,
@@ -51,13 +52,13 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "results" / "w2v", tmp_path / "names" / "c" / "m" / "w2v")
 
 
-def job(build: Callable[[Path], Outcome] | None = None, **settings: Any) -> Job:
+def job(**settings: Any) -> Job:
     """A job with one setting and no input, unless ``settings`` are other fields."""
-    return replace(Job("w2v", {"dim": 8}, {}, build or Builder()), **settings)
+    return replace(Job("w2v", {"dim": 8}, {}), **settings)
 
 
-def make(place: Place, of: Job) -> Result:
-    return run(place, of, Silent())
+def make(place: Place, of: Job, build: Build | None = None) -> Result:
+    return run(place, of, build or Builder(), Silent())
 
 
 def left(place: Place) -> list[str]:
@@ -81,9 +82,9 @@ def test_a_result_has_files_checksums_and_a_name(place: Place) -> None:
 
 def test_a_second_run_finds_the_result_and_moves_its_name_back(place: Place, tmp_path: Path) -> None:
     build = Builder()
-    first = make(place, job(build))
-    make(Place(tmp_path / "results" / "other", place.link), job(build, config={"dim": 9}))
-    again = make(place, job(build))
+    first = make(place, job(), build)
+    make(Place(tmp_path / "results" / "other", place.link), job(config={"dim": 9}), build)
+    again = make(place, job(), build)
     assert build.runs == 2
     assert (again.fresh, again.manifest) == (False, first.manifest)
     assert place.link is not None
@@ -145,7 +146,7 @@ def test_what_others_made_is_refused_and_stays(place: Place, tmp_path: Path, kin
         place.folder.symlink_to(tmp_path / ("mine" if kind == "link" else "nothing"))
     before = contents(tmp_path)
     build = Builder()
-    for refused in (lambda: check_out(place.folder), lambda: make(place, job(build))):
+    for refused in (lambda: check_out(place.folder), lambda: make(place, job(), build)):
         with pytest.raises(ConflictError, match="exists and"):
             refused()
     assert (build.runs, contents(tmp_path)) == (0, before)
@@ -174,7 +175,7 @@ def test_a_run_that_fails_leaves_nothing(place: Place, error: BaseException) -> 
         raise error
 
     with pytest.raises(type(error)):
-        make(place, job(fail))
+        make(place, job(), fail)
     assert left(place) == []
 
 
@@ -189,13 +190,13 @@ def test_a_run_resumes_from_its_checkpoints_and_from_no_other_ones(place: Place)
             raise KeyboardInterrupt
         return Outcome({})
 
-    jobs = [job(build, config={"dim": dim}, checkpoints=("checkpoint",), scratch=("scratch",)) for dim in (1, 2)]
+    jobs = [job(config={"dim": dim}, checkpoints=("checkpoint",), scratch=("scratch",)) for dim in (1, 2)]
     other = Place(place.folder.with_name("other"))
     for at, of in ((place, jobs[0]), (other, jobs[1])):
         with pytest.raises(KeyboardInterrupt):
-            make(at, of)
-    assert make(place, jobs[0]).manifest.cost["attempts"] == 2
-    assert make(other, jobs[1]).manifest.cost["attempts"] == 2
+            make(at, of, build)
+    assert make(place, jobs[0], build).manifest.cost["attempts"] == 2
+    assert make(other, jobs[1], build).manifest.cost["attempts"] == 2
     assert seen == [[], [], *[["checkpoint", "scratch"]] * 2]
     assert left(place) == ["other", "w2v"]
     assert sorted(contents(place.folder)) == ["checkpoint", "manifest.json"]
@@ -215,10 +216,10 @@ def test_killed_attempts_are_part_of_the_cost(place: Place, tmp_path: Path) -> N
             raise KeyboardInterrupt
         return Outcome({})
 
-    of = job(build, checkpoints=("checkpoint",))
+    of = job(checkpoints=("checkpoint",))
     with pytest.raises(KeyboardInterrupt):
-        make(place, of)
-    cost = make(place, of).manifest.cost
+        make(place, of, build)
+    cost = make(place, of, build).manifest.cost
     assert cost["attempts"] == 2
     assert cost["cpu_seconds"] >= 0.5  # the system counts in hundredths
     assert cost["seconds"] >= 2.3
@@ -280,7 +281,7 @@ def build(work):
     time.sleep(float(sys.argv[2]))
     return Outcome({})
 
-print(make(Place(Path(sys.argv[1])), job(build, command=f"greenadapt {sys.argv[3]}")).fresh)
+print(make(Place(Path(sys.argv[1])), job(command=f"greenadapt {sys.argv[3]}"), build).fresh)
 """
 
 
@@ -291,9 +292,9 @@ def test_of_two_writers_one_waits_says_for_whom_and_finds_the_result(tmp_path: P
         while not (work / "file").exists():
             time.sleep(0.01)
         notes, build = Notes(), Builder()
-        assert make(Place(tmp_path / "other"), job(build, config={"dim": 9})).fresh  # another key does not wait
+        assert make(Place(tmp_path / "other"), job(config={"dim": 9}), build).fresh  # another key does not wait
         assert first.poll() is None
-        result = run(Place(tmp_path / "w2v"), job(build), notes)
+        result = run(Place(tmp_path / "w2v"), job(), build, notes)
         assert first.communicate()[0] == "True\n"
     [note] = notes.notes
     assert f"process {first.pid} on" in note
@@ -322,9 +323,9 @@ def test_an_input_that_grows_meanwhile_leaves_no_result(place: Place, tmp_path: 
             file.write("two\n")
         return Outcome({})
 
-    of = job(build, inputs={"text": source_input(str(text))}, checkpoints=("checkpoint",))
+    of = job(inputs={"text": source_input(str(text))}, checkpoints=("checkpoint",))
     with pytest.raises(InputError, match=r"a\.txt changed while w2v read it: run the command again"):
-        make(place, of)
+        make(place, of, build)
     assert left(place) == []
 
 
@@ -390,7 +391,7 @@ def test_a_moved_home_is_the_same(tmp_path: Path) -> None:
     assert source == moved / "results" / "w2v"
     assert open_result(source, "w2v").manifest.digest == aligned.manifest.inputs["vectors"]["sha256"]
     build = Builder()
-    assert not make(Place(moved / "results" / "w2v", moved / "names" / "w2v"), job(build)).fresh
+    assert not make(Place(moved / "results" / "w2v", moved / "names" / "w2v"), job(), build).fresh
 
 
 def test_in_a_copy_of_home_the_inputs_are_those_of_the_copy(tmp_path: Path) -> None:
@@ -412,7 +413,7 @@ def test_what_others_put_in_place_of_a_name_stays(place: Place, kind: str) -> No
         place.link.mkdir()
         (place.link / "mine").touch()
     before, notes = contents(place.link.parent), Notes()
-    assert run(place, job(), notes).path == place.folder
+    assert run(place, job(), Builder(), notes).path == place.folder
     assert "is no symlink" in notes.warnings[0]
     assert contents(place.link.parent) == before
     assert len([*place.link.parent.iterdir()]) == 1
@@ -437,6 +438,6 @@ def test_a_folder_that_cannot_be_written_is_named(read_only: Path) -> None:
 def test_a_name_that_cannot_be_moved_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "names").write_text("a file")
     notes = Notes()
-    assert run(Place(tmp_path / "w2v", tmp_path / "names" / "w2v"), job(), notes).fresh
+    assert run(Place(tmp_path / "w2v", tmp_path / "names" / "w2v"), job(), Builder(), notes).fresh
     [warning] = notes.warnings
     assert "cannot be made to lead to the new result" in warning

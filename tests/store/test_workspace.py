@@ -17,8 +17,8 @@ def make(
         (work / "file").write_text(str(dim))
         return Outcome({})
 
-    job = Job(stage, {"dim": dim}, {"source": source.as_input()} if source else {}, build, named={"corpus": corpus})
-    return run(workspace.place(job, corpus, model), job, Silent())
+    job = Job(stage, {"dim": dim}, {"source": source.as_input()} if source else {}, named={"corpus": corpus})
+    return run(workspace.place(job, corpus, model), job, build, Silent())
 
 
 def test_where_the_workspace_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,10 +95,10 @@ def test_clean_beside_a_running_build_leaves_it_alone(tmp_path: Path) -> None:
             raise KeyboardInterrupt
         return Outcome({})
 
-    job = Job("w2v", {}, {}, build, checkpoints=("checkpoint",))
+    job = Job("w2v", {}, {}, checkpoints=("checkpoint",))
     place = workspace.place(job, "c", "m")
     with pytest.raises(KeyboardInterrupt):
-        run(place, job, Silent())
+        run(place, job, build, Silent())
     work = place.work(job.key)
     assert seen == [[(work, True)], []]
     [item] = unneeded(workspace)

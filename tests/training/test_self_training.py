@@ -148,7 +148,7 @@ def test_a_base_model_to_compare_with_reads_labels_alone(tiny_model: TinyModel, 
     assert "unlabelled" in taught.manifest.inputs
     assert "unlabelled" not in base.manifest.inputs
     (tmp_path / "text.txt").write_text("more\n", "utf-8")
-    assert check_finetune(session(tmp_path), request).job(None).inputs != taught.manifest.inputs
+    assert check_finetune(session(tmp_path), request).job.inputs != taught.manifest.inputs
 
 
 def data_of(task: NerTask, labelled: Sequence[Any]) -> Any:

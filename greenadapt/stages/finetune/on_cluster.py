@@ -21,7 +21,7 @@ from greenadapt.progress import Bar, Silent
 from greenadapt.stages.finetune.train import Finetuning, is_finished
 from greenadapt.stages.session import Session
 from greenadapt.store.files import expanded
-from greenadapt.store.results import Attempts, Outcome, claim
+from greenadapt.store.results import Attempts, claim
 from greenadapt.workers import launched_processes
 
 _LOG = ".log"
@@ -45,8 +45,7 @@ def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequen
         tasks = []
         for number in numbers.values():
             run = runs[number]
-            job = run.job(_not_here)
-            work = stack.enter_context(claim(run.session.place(job), job, run.session.progress))
+            work = stack.enter_context(claim(run.session.place(run.job), run.job, run.session.progress))
             if work is not None:  # else up to date
                 begun[number] = Begun(work, Attempts.read(work))
                 name = names[number] if names else run.folder.name
@@ -70,10 +69,6 @@ class Begun:
     def spend(self, cost: Cost) -> None:
         """Record ``cost`` as the cost so far; that of earlier attempts is added."""
         replace(self.before, cost=self.before.cost + cost).write(self.work)
-
-
-def _not_here(work: Path) -> Outcome:
-    raise AssertionError
 
 
 def _portable(run: Finetuning) -> Finetuning:

@@ -5,7 +5,7 @@ It runs in this process, or in several that a launcher started.
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from greenadapt.training.finetune import FinetuneSetup
 
 
-Build = Callable[[Path], Outcome]
-
-
 class DistributedStage(Protocol):
     """A stage that several processes run together."""
 
@@ -59,8 +56,8 @@ class DistributedStage(Protocol):
     def machine(self) -> "Machine":
         """Start the machine to run on; a single process calls this only if it builds."""
 
-    def job(self, build: Build) -> Job:
-        """The job of ``build``, for the first process."""
+    @property
+    def job(self) -> Job: ...
 
     def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
         """Write into a work folder, in all processes; ``open_machine`` is called late, since it imports torch."""
@@ -72,20 +69,15 @@ def run_together(stage: DistributedStage) -> Result:
     Raises ``InputError`` in the other processes if the first one failed.
     """
     session = stage.session
-
-    def run(build: Build) -> Result:
-        return session.run(stage.job(build))
-
     if launched_processes()[1] == 1:
-        return run(lambda work: stage.build(session, stage.machine, work))
+        return session.run(stage.job, partial(stage.build, session, stage.machine))
     machine = stage.machine()
     if not machine.is_first:
         work = machine.shared(None)
         if work is not None:
             stage.build(replace(session, progress=Silent()), lambda: machine, Path(work))
             machine.wait()
-        job = stage.job(lambda _: Outcome({}))
-        result = session.place(job).find(job)
+        result = session.place(stage.job).find(stage.job)
         if result is None:
             raise InputError("the first process failed", "see its error message")
         return result
@@ -97,7 +89,7 @@ def run_together(stage: DistributedStage) -> Result:
         return stage.build(session, lambda: machine, work)
 
     try:
-        result = run(build_and_share)
+        result = session.run(stage.job, build_and_share)
     finally:
         if not is_shared:
             machine.shared(None)
@@ -141,7 +133,7 @@ def default_name(run: "Finetuning") -> str:
         name = f"tasks-{model}-{join_names(entry.name for entry in request.tasks)}{strategy}"
     else:
         name = f"{first.config.task}-{model}-{data_name(first.train)}{strategy}"
-    return f"{name}-{run.job(lambda _: Outcome({})).key[:8]}"
+    return f"{name}-{run.job.key[:8]}"
 
 
 def read_scores(folder: Path) -> Json:
@@ -162,7 +154,7 @@ class Finetuning:
     @property
     def folder(self) -> Path:
         """The folder of the result."""
-        return self.session.place(self.job(lambda _: Outcome({}))).folder
+        return self.session.place(self.job).folder
 
     def prefixed(self, name: str) -> "Finetuning":
         """The same run, whose messages begin with ``name``."""
@@ -179,13 +171,13 @@ class Finetuning:
 
         return Machine.start(self.request.training.precision)
 
-    def job(self, build: Build) -> Job:
-        """The job of ``build``."""
+    @property
+    def job(self) -> Job:
+        """What determines the result."""
         return Job(
             FINETUNE,
             self.config(),
             self.inputs,
-            build,
             named={"model": model_facts(self.start.model)},
             checkpoints=(f"{SEEDS}/*/.state/*", f"{SEEDS}/*/.first/.state/*", f"{SEEDS}/*/{SCORES}"),
             card=self.card,

@@ -184,7 +184,7 @@ def test_details_say_how_long_a_stage_took_and_where_it_is(
     console.show_details()
     try:
         for _ in range(2):
-            run(Place(tmp_path / "align"), Job("align", {}, {}, lambda folder: Outcome({})), console.make_progress())
+            run(Place(tmp_path / "align"), Job("align", {}, {}), lambda folder: Outcome({}), console.make_progress())
     finally:
         console.hide_details()
     [took] = capsys.readouterr().err.splitlines()

@@ -11,7 +11,7 @@ from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources, read_inquiry
 from greenadapt.inference.search.index import Index
 from greenadapt.progress import Silent
-from greenadapt.stages.index import IndexRequest, index
+from greenadapt.stages.index import index
 from tests.conftest import Run, last_line
 from tests.support.small_tasks import Json, lines, qa_file, read_json, sentences, session
 
@@ -31,7 +31,7 @@ def papers(tmp_path: Path) -> Path:
         for i in range(3)
     ]
     (tmp_path / "papers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    index(session(tmp_path, "px"), IndexRequest((str(tmp_path / "papers.jsonl"),)))
+    index(session(tmp_path, "px"), [str(tmp_path / "papers.jsonl")])
     return tmp_path / "px"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage, TextSearch, n_paragraphs
-from greenadapt.stages.index import IndexRequest, index
+from greenadapt.stages.index import index
 from tests.support.small_tasks import sentences, session
 from tests.support.small_texts import WORDS_OF_TEXT
 
@@ -18,7 +18,7 @@ QUERY = "virus tachycardia virus"
 
 def test_it_finds_what_an_index_of_the_text_finds_with_the_same_scores(tmp_path: Path) -> None:
     (tmp_path / "paper.jsonl").write_text(json.dumps({"id": "paper", "text": TEXT}))
-    index(session(tmp_path, "px"), IndexRequest((str(tmp_path / "paper.jsonl"),)))
+    index(session(tmp_path, "px"), [str(tmp_path / "paper.jsonl")])
     on_disk = Index(tmp_path / "px")
     ours = TextSearch(TEXT, WORDS_OF_TEXT, "paper")
     assert len(ours.passages) == len(on_disk) == n_paragraphs(TEXT) > 5
