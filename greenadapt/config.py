@@ -21,7 +21,6 @@ TaskName = Literal["ner", "classification", "qa"]
 Decoding = Literal["viterbi", "argmax"]
 Mix = Literal["sample", "fixed", "batch", "both", "base", "expanded"]
 Pool = Literal["mean", "base", "expanded"]
-PoolChoice = Literal[Pool, "best"]
 EnsembleRule = Literal["logits", "probabilities"]
 Keep = Literal["last", "best"]
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -487,11 +486,8 @@ class TrainConfig(Checked):
         ),
     ] = "sample"
     pool: Annotated[
-        PoolChoice,
-        Option(
-            "Predict by the mean of both tokenizations, by base or expanded alone, or by the best of these on --dev.",
-            paper="mean",
-        ),
+        Pool,
+        Option("Predict by the mean of both tokenizations, or by base or expanded alone.", paper="mean"),
     ] = "mean"
     epochs: Annotated[
         Count,

@@ -4,12 +4,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
 from os import PathLike, fspath
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenadapt.api.arguments import Data, check_texts, plain_record, rows_of, shown_progress, single_labelled_source
+from greenadapt.api.arguments import (
+    Data,
+    check_texts,
+    make_session,
+    plain_record,
+    rows_of,
+    shown_progress,
+    single_labelled_source,
+)
 from greenadapt.api.models import ModelFolder
-from greenadapt.config import Count, QaConfig, ReadingOptions
+from greenadapt.config import Count, QaConfig, ReadingOptions, SessionOptions
 from greenadapt.errors import UsageError, counted, rounded
 from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
@@ -17,7 +24,6 @@ from greenadapt.store.files import Json, expanded
 
 if TYPE_CHECKING:
     from greenadapt.inference.predictor import Predictor
-    from greenadapt.inference.search.words import Words
 
 
 class TaskModel(ModelFolder):
@@ -146,7 +152,6 @@ class TaskModel(ModelFolder):
         context: str | Iterable[str],
         *,
         top: Count = 1,
-        passages: Count | None = None,
     ) -> Any:
         """Answer questions about texts of any length.
 
@@ -154,8 +159,6 @@ class TaskModel(ModelFolder):
             question: The question, or several.
             context: The text that has the answer; one for all questions, or one for each.
             top: How many answers of different text to give, from 1 to 20.
-            passages: Read only so many paragraphs of a context, those that match the question best by their words;
-                by default all of it.
 
         Returns:
             A dictionary with ``answer``, its characters ``start`` to before ``end`` in ``context`` (``None`` if there
@@ -163,7 +166,6 @@ class TaskModel(ModelFolder):
             them, best first. Several questions have a list of these. The numbers are those of ``greenadapt qa``.
 
         Raises:
-            MissingError: If ``passages`` is given and the extra ``search`` is not installed.
             UsageError: If the model is not for question answering, or questions and contexts do not match.
 
         Examples:
@@ -177,14 +179,13 @@ class TaskModel(ModelFolder):
         [name] = self._only_task("answer")
         if (kind := self.tasks[name or ""]) != "qa":
             raise UsageError(f"{self.folder} is for {kind}, not for question answering", "use predict")
-        from greenadapt.inference.qa.inquiry import OwnPassages, on_contexts
+        from greenadapt.inference.qa.inquiry import on_contexts
         from greenadapt.inference.qa.lookups import QaModel, answers
 
-        finder = None if passages is None else OwnPassages(self._words, passages)
         [model] = self._predictor.members
         task: Any = model.task
         questions = [replace(task.example(record, f"item {number}"), id=str(number)) for number, record in records]
-        inquiry = on_contexts(questions, finder)
+        inquiry = on_contexts(questions)
         rows: list[Any] = list(answers(QaModel(model, task, {"": model.settings.pool}), inquiry, config))
         if top == 1:
             rows = [best[0] for best in rows]
@@ -195,14 +196,14 @@ class TaskModel(ModelFolder):
         self,
         data: Data,
         *,
-        workspace: str | PathLike[str] | None = None,
+        options: SessionOptions = SessionOptions(),
         progress: bool | Progress = True,
     ) -> Json:
         """Score the model on labelled data, under every seed unless it was loaded with one.
 
         Args:
             data: A path, the id of a data set on the hub, or records as for training.
-            workspace: Where records are kept; by default as for the commands.
+            options: The workspace, where records are kept.
             progress: Whether to show a bar, or where to.
 
         Returns:
@@ -213,13 +214,12 @@ class TaskModel(ModelFolder):
             0.87
         """
         from greenadapt.stages.evaluate import evaluate
-        from greenadapt.store.workspace import Workspace
 
         [name] = self._only_task("evaluate")
-        root = Workspace.find(None if workspace is None else Path(workspace)).root
-        source = single_labelled_source(data, root, "data")
+        session = make_session(options, progress)
+        source = single_labelled_source(data, session.workspace.root, "data")
         sources = [source] if source else []
-        [evaluated] = evaluate(str(self.folder), sources, name, self._reading, (), shown_progress(progress))
+        [evaluated] = evaluate(str(self.folder), sources, name, self._reading, (), session.progress)
         return evaluated.scores
 
     @property
@@ -248,13 +248,6 @@ class TaskModel(ModelFolder):
 
         names = tuple(name for name in self._names if name is not None)
         return PredictionRequest((str(self.folder),), source, reading=self._reading, tasks=names)
-
-    @cached_property
-    def _words(self) -> "Words":
-        """Splits text into the words that a search compares."""
-        from greenadapt.inference.search.words import words_of
-
-        return words_of(self.folder)
 
     @cached_property
     def _predictor(self) -> "Predictor":

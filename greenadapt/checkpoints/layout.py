@@ -76,7 +76,6 @@ class _Used:
     """Settings that fine-tuned models of one task and of several tasks share."""
 
     pool: Pool = "mean"
-    pools: dict[str, Pool] = field(default_factory=dict)
     added_words: int = 0
     memory: dict[str, Any] | None = None
     max_length: Length | None = None

@@ -105,8 +105,7 @@ class TaskFolder:
             raise UsageError(f"--task {task}, but {folder} has one task", "leave out --task")
         settings = read_described(folder / TASK_FILE)
         described = load_task(settings, folder / TASK_FILE)
-        # The development set may have chosen another pool for each seed.
-        pool: Pool = settings.get("pools", {}).get(str(seed)) or settings.get("pool", TrainConfig.pool)
+        pool: Pool = settings.get("pool", TrainConfig.pool)
         return cls(folder, weights_of_seed(folder, seed), {**settings, "pool": pool}, described, None, seed)
 
     @classmethod

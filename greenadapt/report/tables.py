@@ -15,7 +15,6 @@ VIEW_NAMES = {
     "mean": "both tokenizers, averaged",
     "base": "the base tokenizer",
     "expanded": "the expanded tokenizer",
-    "best": "what was best on the dev set",
 }
 
 _PART_SHARES = ("precision", "recall", "f1", "em", "substr")
@@ -129,9 +128,6 @@ def _by_seed(title: str, main: str, seeds: Mapping[str, Json]) -> Table:
     names = [name for name, value in first.items() if isinstance(value, float | None)]
     names.sort(key=lambda name: name != main)
     rows = [[f"{name}, no share" if name in _NOT_SHARES else name, *_over_seeds(name, seeds)] for name in names]
-    if "pool" in first:  # which may differ between seeds
-        pools = [scores["pool"] for scores in seeds.values()]
-        rows.append(["logits of", *[""] * (len(_columns(seeds)) - len(pools)), *pools])
     return Table(title, ["score", *_columns(seeds)], rows)
 
 

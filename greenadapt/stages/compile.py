@@ -23,8 +23,8 @@ from greenadapt.store.results import Job, Outcome, Result, open_result, verified
 from greenadapt.tokenization.export import copy_tokenizers
 from greenadapt.vectors.word_vectors import WordVectors, read_vectors, write_vectors
 
-_LEFT_OUT = ("pools", "tasks", "adapter")
-"""Settings of seeds and of a shared encoder, which a compiled task does not have."""
+_LEFT_OUT = ("tasks", "adapter")
+"""Settings of a shared encoder, which a compiled task does not have."""
 
 
 def compile_model(session: Session, model: str, config: CompileConfig) -> Result:

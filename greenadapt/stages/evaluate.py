@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from greenadapt.checkpoints.layout import SCORES, read_seeds
-from greenadapt.config import Pool, PoolChoice, ReadingOptions
+from greenadapt.config import Pool, ReadingOptions
 from greenadapt.errors import InputError, UsageError, require
 from greenadapt.inference.models import OpenedModel, check_reading, pool_of, require_one_process
 from greenadapt.models.memory.choice import check_memories
@@ -30,7 +30,7 @@ class Evaluated:
     scores: Json
     """``file``, ``examples``; as in ``scores.json`` ``task``, ``main``, ``pool``, ``seeds`` (each with ``seed``,
     ``None`` if there is only one model, and ``test``), ``mean`` and ``std``; ``intervals``, by view the bounds of the
-    95 % interval of the main score, also of ``best`` if the seeds differ in their ``pool``; and ``resampled``,
+    95 % interval of the main score; and ``resampled``,
     ``examples`` or ``contexts`` of questions. With a ``margin`` also ``read_twice``, the share of the examples that
     were read in both tokenizations.
     """
@@ -71,13 +71,11 @@ def evaluate(
         if not sets[source]:
             raise InputError(f"--test {source} has no examples", "give a file with examples")
     by_seed = {seed: _evaluations(folder, sets, reading, progress) for seed, folder in folders.items()}
-    pools = {pool_of(folder, reading) for folder in folders.values()}
-    pool: PoolChoice = pools.pop() if len(pools) == 1 else "best"
     evaluated = []
     for source, examples in sets.items():
         evaluations = {seed: by_file[source] for seed, by_file in by_seed.items()}
-        scores = {"file": source, "examples": len(examples), "pool": pool}
-        scores |= _scores(first.task, examples, evaluations, pool)
+        scores = {"file": source, "examples": len(examples), "pool": pool_of(first, reading)}
+        scores |= _scores(first.task, examples, evaluations)
         if reading.margin is not None:
             scores["read_twice"] = fmean(evaluation.read_twice / len(examples) for evaluation in evaluations.values())
         evaluated.append(Evaluated(scores, evaluations))
@@ -124,22 +122,14 @@ def _evaluations(
     return evaluations
 
 
-def _scores(
-    task: Task[Any], examples: Sequence[Any], evaluations: "Mapping[int | None, Evaluation]", pool: PoolChoice
-) -> Json:
+def _scores(task: Task[Any], examples: Sequence[Any], evaluations: "Mapping[int | None, Evaluation]") -> Json:
     """See ``Evaluated``."""
-    test_scores = [
-        evaluation.as_dict() | ({"pool": evaluation.pool} if pool == "best" else {})
-        for evaluation in evaluations.values()
-    ]
+    test_scores = [evaluation.as_dict() for evaluation in evaluations.values()]
     groups, unit = groups_of(examples), "examples"
     intervals = {}
-    for view in [*test_scores[0]["views"], *(["best"] if pool == "best" else [])]:
-        if all(scores["views"].get(view, scores)[task.main] is not None for scores in test_scores):
-            sums = [
-                task.statistics(examples, evaluation.view_predictions.get(view, evaluation.predictions))
-                for evaluation in evaluations.values()
-            ]
+    for view in test_scores[0]["views"]:
+        if all(scores["views"][view][task.main] is not None for scores in test_scores):
+            sums = [task.statistics(examples, evaluation.view_predictions[view]) for evaluation in evaluations.values()]
             statistics, unit = resampled(np.stack(sums), *groups)
             bounds = interval(statistics, task.main_score)
             intervals[view] = [bounds.low, bounds.high]

@@ -1,13 +1,12 @@
 """The scores of a model on labelled examples: by each tokenization alone, and by the mean of both."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from greenadapt.config import Pool, PoolChoice
+from greenadapt.config import Pool
 from greenadapt.models.streaming import ViewOutputs, pooled_output
 from greenadapt.progress import Bar
 from greenadapt.store.arrays import Array, offsets_of
@@ -15,15 +14,12 @@ from greenadapt.store.files import Json
 from greenadapt.tasks.base import Task
 
 POOLS: tuple[Pool, ...] = ("mean", "base", "expanded")
-_BY_COST: tuple[Pool, ...] = ("base", "expanded", "mean")
 
 
 @dataclass
 class Evaluation:
     """Predictions and scores of a model on a set of examples."""
 
-    pool: Pool
-    """The chosen pool."""
     predictions: list[Json]
     """The predictions of the chosen pool, one per example."""
     view_predictions: dict[str, list[Json]]
@@ -43,7 +39,7 @@ class Evaluation:
         task: Task[Any],
         examples: Sequence[Any],
         outputs: Iterable[ViewOutputs],
-        pool: PoolChoice | None,
+        pool: Pool | None,
         bar: Bar,
         *,
         views: tuple[Pool, ...] = POOLS,
@@ -51,8 +47,7 @@ class Evaluation:
     ) -> "Evaluation":
         """Score the outputs of a model on labelled examples.
 
-        ``pool`` is ``None`` if the model has no added words; ``views`` are the pools that all outputs have. ``best`` is
-        the pool with the highest main score; on ties base, then expanded, which read a text only once.
+        ``pool`` is ``None`` if the model has no added words; ``views`` are the pools that all outputs have.
         """
         pools: tuple[Pool, ...] = ("base",) if pool is None else views
         predictions: dict[str, list[Json]] = {name: [] for name in pools}
@@ -67,12 +62,8 @@ class Evaluation:
             bar.advance(1)
         scores: dict[str, Json] = {name: task.score(examples, predictions[name]) for name in pools}
 
-        def main_score(name: Pool) -> float:
-            score = scores[name][task.main]
-            return -math.inf if score is None else float(score)
-
-        chosen = max(_BY_COST, key=main_score) if pool == "best" else pool or "base"
-        return cls(chosen, predictions[chosen], predictions, scores[chosen], scores, logits, read_twice)
+        chosen = pool or "base"
+        return cls(predictions[chosen], predictions, scores[chosen], scores, logits, read_twice)
 
     def as_dict(self) -> Json:
         """The scores, and under ``views`` those of each pool."""

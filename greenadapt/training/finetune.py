@@ -18,7 +18,7 @@ from safetensors import safe_open
 
 from greenadapt.checkpoints.layout import HISTORY, LOGITS, PREDICTIONS, SCORES, TASKS
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import Pool, RunConfig, SamplingConfig, TrainConfig
+from greenadapt.config import RunConfig, SamplingConfig, TrainConfig
 from greenadapt.errors import InputError
 from greenadapt.models.adapters.multitask import head_spec, open_multitask, write_part
 from greenadapt.models.forward import outputs
@@ -286,8 +286,7 @@ class FinetuneRun:
         [data] = self.setup.tasks
         if self.setup.train.keep == "best":
             self._read_best()
-        pool = self.setup.train.pool
-        pool = "base" if not data.encoder.has_words else "mean" if pool == "best" else pool
+        pool = self.setup.train.pool if data.encoder.has_words else "base"
         for output in self._outputs(data, "test", "test"):
             bar.advance(1)
             yield data.task.decode(output.example, pooled_output(output, pool))
@@ -340,17 +339,13 @@ class FinetuneRun:
             )
         return reader
 
-    def _evaluate(
-        self, data: TaskData, kind: str, name: str, pool: Pool | None = None, *, keep_logits: bool = False
-    ) -> Evaluation:
-        """Predictions and scores of the current model on a set of ``kind`` ``dev`` or ``test``; ``pool`` is by default
-        that of the settings.
-        """
+    def _evaluate(self, data: TaskData, kind: str, name: str, *, keep_logits: bool = False) -> Evaluation:
+        """Predictions and scores of the current model on a set of ``kind`` ``dev`` or ``test``."""
         setup, examples = self.setup, getattr(data, kind)[name]
         with self._bar(data.label(kind, name), len(examples)) as bar:
-            pool_choice = (pool or setup.train.pool) if data.encoder.has_words else None
+            pool = setup.train.pool if data.encoder.has_words else None
             read = self._outputs(data, kind, name)
-            return Evaluation.of(data.task, examples, read, pool_choice, bar, keep_logits=keep_logits)
+            return Evaluation.of(data.task, examples, read, pool, bar, keep_logits=keep_logits)
 
     def _outputs(self, data: TaskData, kind: str, name: str) -> Iterator[ViewOutputs]:
         """The outputs of the current model for a set of ``kind`` ``dev`` or ``test``."""
@@ -378,24 +373,21 @@ class FinetuneRun:
                 yield data, name
 
     def _dev_scores(self) -> Sets:
-        """All scores on the development sets, and the pool that they choose, if they do."""
+        """All scores on the development sets."""
         tasks: Sets = {}
         for data, name in self._sets("dev"):
-            evaluation = self._evaluate(data, "dev", name)
-            pool_entry = {"pool": evaluation.pool} if self.setup.train.pool == "best" else {}
-            tasks.setdefault(data.name, {})[name] = evaluation.scores | pool_entry
+            tasks.setdefault(data.name, {})[name] = self._evaluate(data, "dev", name).scores
         return tasks
 
     def _final_scores(self, dev: Json | None) -> Json:
         """The scores in ``scores.json``: ``dev`` as the history has it, and the test sets'; writes the predictions."""
         setup, test = self.setup, Sets()
-        pool_entry = {"pool": dev["pool"]} if dev and setup.train.pool == "best" else {}
         for data, name in self._sets("test"):
-            evaluation = self._evaluate(data, "test", name, pool_entry.get("pool"), keep_logits=setup.save_logits)
+            evaluation = self._evaluate(data, "test", name, keep_logits=setup.save_logits)
             write_lines(self._parts.predictions(self.folder, data.name, name), evaluation.predictions)
             if setup.save_logits:
                 write_arrays(self.folder / LOGITS, stacked(evaluation.logits))
-            test.setdefault(data.name, {})[name] = evaluation.as_dict() | pool_entry
+            test.setdefault(data.name, {})[name] = evaluation.as_dict()
         kinds = {"dev": dev} if dev else {}
         return self._parts.scores_file(kinds | ({"test": self._parts.history_row("test", test)} if test else {}))
 

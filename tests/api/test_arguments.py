@@ -30,13 +30,12 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "tags": lambda value: TASK.predictions("a", tags=value),
     "question": lambda value: TASK.answer(value, "a context"),
     "context": lambda value: TASK.answer("who", value),
-    "passages": lambda value: TASK.answer("who", "a context", passages=value),
     "train": lambda value: greenadapt.finetune(NOWHERE, "ner", value),
     "memory_config": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", memory_config=value),
     "seeds": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", seeds=value),
     "seed": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", seed=value),
 }
-OPTIONAL = {"task", "passages", "train"}
+OPTIONAL = {"task", "train"}
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -235,7 +235,6 @@ class FinetuneRequest:
             needs_dev = {
                 "--keep best": training.keep == "best",
                 "--patience": training.patience is not None,
-                "--pool best": training.pool == "best",
             }
             if option := next((option for option, is_set in needs_dev.items() if is_set), None):
                 raise UsageError(f"{option} needs a development set", hint)
@@ -245,8 +244,6 @@ class FinetuneRequest:
     def _check_adapter(self) -> None:
         if self.adapter is None:
             return
-        if self.training.pool == "best" and any(entry.dev for entry in self.tasks):
-            raise UsageError("--pool best chooses for one task alone", "leave out --tasks, or give another --pool")
         if self.memory is not None and self.memory_config.strategy == "logits":
             raise UsageError(
                 "--strategy logits shares a single head with the general model, and each task has its own",

@@ -253,14 +253,10 @@ class Finetuning:
         """The name of the main score, and its values on the test and the development set in a seed's ``scores``."""
         return "average", scores["average"]
 
-    def prediction_settings(self, setup: "FinetuneSetup", work: Path) -> Json:
-        """The settings with which the trained model in ``work`` predicts."""
+    def prediction_settings(self, setup: "FinetuneSetup") -> Json:
+        """The settings with which the trained model predicts."""
         first, training = setup.tasks[0], self.request.training
         settings: Json = {"pool": training.pool, "mix": training.mix}
-        if training.pool == "best":
-            files = {str(seed): work / SEEDS / str(seed) / SCORES for seed in self.request.seeds}
-            pools = {seed: read_described(file)["dev"]["pool"] for seed, file in files.items()}
-            settings |= {"pool": pools[str(self.request.seeds[0])], "pools": pools}
         if not first.name:  # each named task has its own
             settings["max_length"] = first.encoder.max_length
         settings["added_words"] = len(first.encoder.tokenizer.added)
@@ -275,7 +271,7 @@ class Finetuning:
             write_json(work / TASKS / task.name / TASK_FILE, described(task))
         write_json(
             work / MULTITASK_FILE,
-            {**self.prediction_settings(setup, work), "tasks": [task.name for task in setup.tasks]},
+            {**self.prediction_settings(setup), "tasks": [task.name for task in setup.tasks]},
         )
 
     def card(self, work: Path, outcome: Outcome, cost: Json) -> str:
@@ -356,7 +352,7 @@ class SingleTaskFinetuning(Finetuning):
     def describe(self, setup: "FinetuneSetup", work: Path) -> None:
         [data] = setup.tasks
         copy_tokenizers(self.start.model.folder, work)
-        write_json(work / TASK_FILE, {**data.task.settings(), **self.prediction_settings(setup, work)})
+        write_json(work / TASK_FILE, {**data.task.settings(), **self.prediction_settings(setup)})
 
     def card(self, work: Path, outcome: Outcome, cost: Json) -> str:
         request, start = self.request, self.start

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import greenadapt
 from greenadapt.config import QaConfig, ReadingOptions, RetrievalConfig
-from greenadapt.errors import UsageError
 from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.inference.search.store import TextSearch
@@ -115,13 +113,6 @@ def test_questions_of_data_are_scored_kept_and_the_same_from_python(
     assert [row["id"] for row in answered] == ["0", "1", "2", "3"]
     assert json.loads(run_alone("qa", *options, "--passages", 2).stdout)["status"] == "up to date"
     assert "passages" in run_alone("qa", *options, "--passages", 3, code=1).stderr
-    loaded = greenadapt.load(model, reading=ReadingOptions(max_length=64))
-    assert isinstance(loaded, greenadapt.TaskModel)
-    from_python = loaded.answer([row["question"] for row in rows], [row["context"] for row in rows], passages=2)
-    for ours, row in zip(from_python, answered, strict=True):
-        assert {name: row[name] for name in ours} == ours
-    with pytest.raises(UsageError, match="passages"):
-        loaded.answer("a", "b", passages=0)
 
 
 @pytest.mark.slow
