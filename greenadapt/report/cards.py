@@ -21,7 +21,6 @@ from greenadapt.tasks.tasks_file import TaskEntry
 if TYPE_CHECKING:
     from jinja2 import Template
 
-_MADE_BY = "## Made by"
 _SENTENCES = "feature-extraction"
 _PIPELINES = {"ner": "token-classification", "classification": "text-classification", "qa": "question-answering"}
 _INPUTS = {"ner": "text.txt.gz", "classification": "texts.txt", "qa": "questions.jsonl"}

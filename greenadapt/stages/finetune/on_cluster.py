@@ -7,7 +7,7 @@ node died resumes on another node from its last checkpoint, and this command or 
 import os
 import socket
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,13 +41,13 @@ def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequen
         raise UsageError("--cluster and a launcher of several processes exclude each other", "leave out one of them")
     with ExitStack() as stack:
         numbers = {run.folder: number for number, run in reversed([*enumerate(runs)])}  # a model may be named twice
-        begun: dict[int, Begun] = {}
+        begun: dict[int, Path] = {}
         tasks = []
         for number in numbers.values():
             run = runs[number]
             work = stack.enter_context(claim(run.session.place(run.job), run.job, run.session.progress))
             if work is not None:  # else up to date
-                begun[number] = Begun(work, Attempts.read(work))
+                begun[number] = work
                 name = names[number] if names else run.folder.name
                 tasks += [_SeedTask(number, _portable(run), work, seed, name) for seed in run.request.seeds]
         if not tasks:
@@ -56,19 +56,13 @@ def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequen
         for folder in dict.fromkeys(task.run.folder.parent for task in tasks):
             cluster.require_shared(folder)
         cluster.require_files([*{path: None for task in tasks for path in _files(task.run)}])
-        _Training(session, cluster, begun).train(tasks)
-
-
-@dataclass(frozen=True)
-class Begun:
-    """A run whose seeds are trained on nodes before this process finishes it."""
-
-    work: Path
-    before: Attempts
-
-    def spend(self, cost: Cost) -> None:
-        """Record ``cost`` as the cost so far; that of earlier attempts is added."""
-        replace(self.before, cost=self.before.cost + cost).write(self.work)
+        training = _Training(session, cluster)
+        try:
+            training.train(tasks)
+        finally:
+            for number, work in begun.items():
+                before = Attempts.read(work)
+                replace(before, cost=before.cost + training.costs.get(number, Cost())).write(work)
 
 
 def _portable(run: Finetuning) -> Finetuning:
@@ -137,9 +131,10 @@ def _files(run: Finetuning) -> list[Path]:
 
 
 class _Training:
-    def __init__(self, session: Session, cluster: Cluster, begun: Mapping[int, Begun]) -> None:
-        self._session, self._cluster, self._begun = session, cluster, begun
-        self._costs = dict.fromkeys(begun, Cost())
+    def __init__(self, session: Session, cluster: Cluster) -> None:
+        self._session, self._cluster = session, cluster
+        self.costs: dict[int, Cost] = {}
+        """Of all tasks of a run together."""
         self._reported: set[tuple[str, str]] = set()
         self._errors: dict[Path, str] = {}
 
@@ -161,8 +156,7 @@ class _Training:
 
     def _end(self, task: _SeedTask, answer: _Answer, bar: Bar) -> None:
         progress = self._session.progress
-        self._costs[task.run_number] += answer.cost
-        self._begun[task.run_number].spend(self._costs[task.run_number])  # of all tasks of the run together
+        self.costs[task.run_number] = self.costs.get(task.run_number, Cost()) + answer.cost
         for kind, text in answer.messages:
             if (kind, text) not in self._reported:
                 self._reported.add((kind, text))
