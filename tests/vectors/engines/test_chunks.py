@@ -233,7 +233,7 @@ WORD2VEC = Settings(5, 5 / NEGATIVES)
 LENGTHS = [1, 2, 3, 40, 1, 0, 5, 1, 70, 4, 1, 1, 33, 9, 2]  # a chunk ends within lines, and lines end within chunks
 
 
-@pytest.mark.parametrize("window", [1, 2, 5, 40])
+@pytest.mark.parametrize("window", [1, 5])
 def test_a_part_is_trained_as_described(window: int) -> None:
     rates = (0.2 / window, 0.04 / window)  # each word of a context gets the whole gradient
     case = Case(make_lines(LENGTHS, 30), make_noise(30), WORD2VEC._replace(window=window), rates)
@@ -245,28 +245,27 @@ def test_a_part_is_trained_as_described(window: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keep_share", [1.0, 0.5], ids=["all", "subsampled"])
-def test_more_than_one_buffer_with_a_falling_rate(keep_share: float) -> None:
-    size = chunks._BUFFER
+def test_more_than_one_buffer_with_a_falling_rate() -> None:
+    keep_share, size = 0.5, chunks._BUFFER
     lengths = [size - 50, 30, 300, 1, 1, size + 700]  # the first buffer ends within a line, the next ones too
     case = Case(make_lines(lengths, 200), make_noise(200, keep_share), WORD2VEC, (0.05, 0.001))
-    assert len({rate for _, rate in drawn(case)}) == (3 if keep_share == 1 else 2)
+    assert len({rate for _, rate in drawn(case)}) == 2
     check(case, make_tables(200))
 
 
-@pytest.mark.parametrize("over", [-1, 0, 1, CHUNK])
+@pytest.mark.parametrize("over", [0, CHUNK])
 def test_a_line_about_as_long_as_a_buffer(over: int) -> None:
     case = Case(make_lines([chunks._BUFFER + over, 6], 50), make_noise(50), WORD2VEC, (0.02, 0.004))
     check(case, make_tables(50))
 
 
-@pytest.mark.parametrize("dim", [1, 33, 64, 96, 128, 180])
+@pytest.mark.parametrize("dim", [1, 33, 128])
 def test_any_width(dim: int) -> None:
     case = Case(make_lines([50, 30], 40), make_noise(40, 0.6), WORD2VEC)
     check(case, make_tables(40, dim, 1 / np.sqrt(dim)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(
     lines=st.lists(st.lists(st.integers(0, 11), max_size=45), min_size=1, max_size=8),
     window=st.integers(1, 7),
@@ -278,7 +277,7 @@ def test_any_lines(lines: list[list[int]], window: int, keep_share: float, seed:
     check(Case(lines, make_noise(9, keep_share), WORD2VEC._replace(window=window), seed=seed), make_tables(9))
 
 
-@pytest.mark.parametrize("scale", [2, 4])
+@pytest.mark.parametrize("scale", [2])
 def test_nothing_is_learned_from_large_scores(scale: float) -> None:
     """As in gensim, whose table of σ ends at ±6; within it, it is learned as always."""
     tables = make_tables(9, scale=scale)
@@ -364,7 +363,7 @@ def test_the_steps_are_gradients_of_the_objective() -> None:
     assert np.abs(gradient).max() > 0.5
 
 
-@pytest.mark.parametrize("negatives", [1, 5, 20])
+@pytest.mark.parametrize("negatives", [5])
 def test_the_expectation_is_word2vecs(negatives: int) -> None:
     """Over all 8-tuples of negatives of a vocabulary of three, with the probabilities of the alias table."""
     kind = WORD2VEC._replace(weight=negatives / NEGATIVES)
@@ -403,14 +402,11 @@ def cell_sums(threshold: Array, alias: Array) -> Array:
     "weights",
     [
         np.array([7.0]),
-        np.array([3.0, 1.0]),
         np.ones(1000),
-        np.arange(1, 1001) ** 0.75,
         1 / np.arange(1, 200_001),
-        np.array([1e12, 1.0, 1.0, 2.0, 1e-9]),
         np.random.default_rng(0).pareto(1, 5000),
     ],
-    ids=["one", "two", "even", "rising", "zipf", "extreme", "pareto"],
+    ids=["one", "even", "zipf", "pareto"],
 )
 def test_alias_table_has_the_wanted_proportions(weights: Array) -> None:
     original = weights.copy()

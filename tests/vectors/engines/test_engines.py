@@ -11,19 +11,14 @@ from gensim.models import Word2Vec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenadapt.config import W2VConfig
 from greenadapt.errors import InputError
 from greenadapt.vectors import engines
-from greenadapt.vectors.cbow import initial_weights, memory_needed
+from greenadapt.vectors.cbow import memory_needed
 from greenadapt.vectors.engines import (
-    PIECE,
     Stream,
-    aligned_zeros,
     cuts,
     keep_thresholds,
     noise_weights,
-    padded,
-    padded_width,
     require_finite,
     require_learning,
     stream_parts,
@@ -120,12 +115,6 @@ def test_cuts_follow_each_other_and_are_about_as_long_as_wanted(lines: list[list
     assert all(end - begin < 2 * part + 7 + 30 for begin, end in spans)
 
 
-def test_an_empty_stream_has_no_spans() -> None:
-    assert list(stream_parts(make_stream([], 1))) == []
-    assert list(stream_parts(make_stream([[], []], 1))) == []
-    assert list(stream_parts(make_stream([[5, 6], [7]], 5))) == []
-
-
 def test_a_text_of_many_parts() -> None:
     stream = make_stream([list(range(20))] * 10_000, 16)
     spans = list(stream_parts(stream))
@@ -161,34 +150,6 @@ def test_a_frequent_word_is_kept_by_word2vecs_rule() -> None:
     np.testing.assert_allclose(share, np.minimum(np.sqrt(relative) + relative, 1), atol=1e-9)
     assert share[0] < 0.04
     assert (share[4:] == 1).all()
-
-
-@pytest.mark.parametrize(("dim", "width"), [(1, 64), (63, 64), (64, 64), (65, 128), (300, 320), (384, 384), (768, 768)])
-def test_widths(dim: int, width: int) -> None:
-    assert padded_width(dim) == width
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (3, 384), (1000, 300)])
-def test_tables_begin_on_a_line_of_the_cache(shape: tuple[int, int]) -> None:
-    tables = [aligned_zeros(shape) for _ in range(4)]
-    narrow = np.ones(shape, np.float32)
-    for table in (*tables, *(initial_weights(shape[0], W2VConfig(dim=shape[1])))):
-        assert table.shape == shape
-        assert table.dtype == np.float32
-        assert table.flags["C_CONTIGUOUS"]
-        assert table.ctypes.data % 64 == 0
-    if padded_width(shape[1]) != shape[1]:
-        assert padded(narrow).ctypes.data % 64 == 0
-    assert not any(table.any() for table in tables)
-
-
-def test_a_table_is_padded_with_zeros_or_is_itself() -> None:
-    table = np.arange(15, dtype=np.float32).reshape(5, 3)
-    wide = padded(table)
-    assert (wide.shape, wide.dtype) == ((5, PIECE), np.float32)
-    np.testing.assert_array_equal(wide[:, :3], table)
-    assert not wide[:, 3:].any()
-    assert padded(wide) is wide
 
 
 def test_the_copies_count_as_memory() -> None:
