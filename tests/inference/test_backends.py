@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.models.weights import InferenceModel, open_task_model
 from greenadapt.stages.compile import compile_model
 from greenadapt.stages.session import Session
-from greenadapt.store.arrays import Array, write_arrays
+from greenadapt.store.arrays import write_arrays
 from greenadapt.store.files import hash_file
 from greenadapt.store.workspace import Workspace
 from greenadapt.tasks.base import Feature, Input, make_task
@@ -60,10 +60,20 @@ def exported_once() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT with added words that tags words; its weights are random."""
+    """A BERT with added words that tags words; its weights are random.
+
+    A number that has no effect is large in the pieces where the first one before it is negative, else 0.
+    """
     folder = tmp_path_factory.mktemp("tagger")
     base = tiny_model_in(folder, "BertForTokenClassification", name="base", num_labels=3, initializer_range=0.3)
     model = expand(base, folder / "model")
+    opened = transformers.BertForTokenClassification.from_pretrained(model)
+    last = opened.bert.encoder.layer[-1]
+    with torch.no_grad():
+        last.intermediate.dense.weight[0] = torch.eye(opened.config.hidden_size)[0] * -3000
+        last.intermediate.dense.bias[0] = 0
+        last.output.dense.weight[:, 0] = 0
+    opened.save_pretrained(model)
     (model / "task.json").write_text(json.dumps({**NER.settings(), "pool": "mean", "max_length": 32}))
     return model
 
@@ -93,7 +103,7 @@ def logits_of(folder: Path, task: str | None = None, **options: Any) -> list[np.
     return [logits for _, logits in opened.logits(opened.inputs(examples))]
 
 
-@pytest.mark.parametrize("options", [{"pool": "mean"}, {"pool": "base"}, {"pool": "expanded"}, {"margin": 0.3}])
+@pytest.mark.parametrize("options", [{"pool": "mean"}, {"margin": 0.3}])
 def test_a_compiled_model_gives_the_same_logits(tagger: Path, served: Path, options: dict[str, Any]) -> None:
     for ours, torchs in zip(logits_of(served, **options), logits_of(tagger, **options), strict=True):
         np.testing.assert_allclose(ours, torchs, atol=1e-4, rtol=0)
@@ -109,7 +119,7 @@ def test_both_views_differ_and_a_margin_is_between(tagger: Path) -> None:
     assert not is_expanded.all()
 
 
-@pytest.mark.parametrize(("variable", "n_threads"), [("3", 3), ("3,2", 3), ("many", None), ("0", None), ("", None)])
+@pytest.mark.parametrize(("variable", "n_threads"), [("3,2", 3), ("0", None)])
 def test_threads_are_those_that_openmp_uses(
     served: Path, monkeypatch: pytest.MonkeyPatch, variable: str, n_threads: int | None
 ) -> None:
@@ -174,60 +184,39 @@ def test_plain_onnxruntime_loads_the_graph(tagger: Path, served: Path) -> None:
 
 
 @pytest.mark.slow
-def test_int8_is_smaller_and_near(tagger: Path, tmp_path: Path) -> None:
+def test_int8_is_near_and_a_piece_with_large_numbers_does_not_spoil_the_others(tagger: Path, tmp_path: Path) -> None:
     small = compiled(tagger, tmp_path / "int8", quantize="int8")
     assert '"int8"' in (small / "compiled.json").read_text()
     together = logits_of(small)
-    differences = [np.abs(a - b).max() for a, b in zip(together, logits_of(tagger), strict=True)]
-    assert 1e-5 < max(differences) < 0.5
+    pairs = zip(logits_of(small, pool="base"), logits_of(tagger, pool="base"), strict=True)
+    differences = np.concatenate([np.abs(a - b).max(axis=1) for a, b in pairs])
+    assert differences.max() > 1e-5
+    assert np.median(differences) < 0.1
     opened = OpenedModel.open(TaskFolder.open(str(small)), ReadingOptions())
     for text, logits in zip(TEXTS[:5], together, strict=False):
         [(_, alone)] = opened.logits(opened.inputs([opened.task.example(text, "here")]))
         np.testing.assert_allclose(alone, logits, atol=1e-4)
 
 
-def int8_and_torch(tagger: Path, folder: Path, change: Callable[[Any], None]) -> Iterator[tuple[Array, Array]]:
-    """The logits of the changed model in int8, and in torch."""
-    model = transformers.BertForTokenClassification.from_pretrained(tagger).eval()
-    with torch.no_grad():
-        change(model)
-    shutil.copytree(tagger, folder)
-    model.save_pretrained(folder)
-    small = compiled(folder, folder.with_name("int8"), quantize="int8")
-    return zip(logits_of(small, pool="base"), logits_of(folder, pool="base"), strict=True)
-
-
-@pytest.mark.slow
-def test_a_piece_with_large_numbers_does_not_spoil_the_others(tagger: Path, tmp_path: Path) -> None:
-    def change(model: Any) -> None:
-        """A number is large in the pieces where the first one before it is negative, else 0."""
-        last = model.bert.encoder.layer[-1]
-        last.intermediate.dense.weight[0] = torch.eye(model.config.hidden_size)[0] * -3000
-        last.intermediate.dense.bias[0] = 0
-        last.output.dense.weight[:, 0] = 0
-
-    pairs = int8_and_torch(tagger, tmp_path / "outliers", change)
-    assert np.median(np.concatenate([np.abs(a - b).max(axis=1) for a, b in pairs])) < 0.1
-
-
 @pytest.mark.slow
 def test_sums_of_large_products_do_not_overflow(tagger: Path, tmp_path: Path) -> None:
     """On x86 without VNNI ONNX Runtime's fast kernel adds two products, of up to 255 · 127, in 16 bits."""
-
-    def change(model: Any) -> None:
-        norm = model.bert.encoder.layer[-1].output.LayerNorm
+    model = transformers.BertForTokenClassification.from_pretrained(tagger)
+    norm = model.bert.encoder.layer[-1].output.LayerNorm
+    with torch.no_grad():
         norm.weight.fill_(0.01)
         norm.bias.fill_(1)
         norm.bias[0] = 0
         model.classifier.weight.fill_(1)
-
-    for a, b in int8_and_torch(tagger, tmp_path / "large", change):
+    folder = tmp_path / "large"
+    shutil.copytree(tagger, folder)
+    model.save_pretrained(folder)
+    small = compiled(folder, tmp_path / "int8", quantize="int8")
+    for a, b in zip(logits_of(small, pool="base"), logits_of(folder, pool="base"), strict=True):
         np.testing.assert_allclose(a, b, atol=0.2, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"), [("avx2 avx512_vnni", True), ("avx2 avx_vnni", True), ("avx2", False), (None, False)]
-)
+@pytest.mark.parametrize(("flags", "expected"), [("avx2 avx512_vnni", True), ("avx2", False), (None, False)])
 def test_fast_products_of_int8_are_for_processors_that_do_not_overflow(
     tmp_path: Path, flags: str | None, expected: bool
 ) -> None:

@@ -22,7 +22,6 @@ from greenadapt.progress import Silent
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.classification import ClassificationTask, Text
 from tests.conftest import Notes
-from tests.support.endless import Endless
 
 NER, TEXTS, QA = (make_task(TaskConfig(task=name)) for name in ("ner", "classification", "qa"))
 
@@ -39,7 +38,7 @@ def read(task: Any, source: str, kind: EntryFormat | None = None) -> list[Entry]
     return list(read_entries(task, source, kind, Silent()))
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.log"])
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 def test_every_line_of_text_is_an_entry(name: str, tmp_path: Path) -> None:
     entries = read(TEXTS, write(tmp_path / name, "one\n\ntwo \u200b\u2028x\r\nlast"))
     assert [(entry.line, entry.id, entry.example.text) for entry in entries] == [
@@ -47,7 +46,7 @@ def test_every_line_of_text_is_an_entry(name: str, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.NDJSON", "a.jsonl.gz", "a.JSONL.GZ"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
 def test_objects_keep_their_ids_and_lines(name: str, tmp_path: Path) -> None:
     rows = [{"id": 7, "tokens": ["a", "b"]}, {"id": "x", "text": "heart rate"}, {"text": "\ud800"}]
     entries = read(NER, write(tmp_path / name, "\n\n".join(map(json.dumps, rows)) + "\n"))
@@ -117,22 +116,10 @@ def test_a_truncated_file_and_none(tmp_path: Path) -> None:
         read(QA, write(tmp_path / "q.txt", "What?\n"))
 
 
-@pytest.mark.parametrize(("length", "sizes"), [(10, [32, 64, 128, 256, 512, 1024, 1024]), (1 << 18, [4, 4])])
-def test_an_endless_input_is_read_in_blocks_that_grow(
-    length: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pipe = Endless("x" * length)
-    monkeypatch.setattr("sys.stdin", pipe.as_stdin())
-    endless = in_blocks(read_entries(TEXTS, "-", None, Silent()))
-    assert [len(next(endless)) for _ in sizes] == sizes
-    assert pipe.taken == sum(sizes)
-
-
 @pytest.mark.parametrize(
     ("task", "kind", "written", "blocks_of_lines"),
     [
         (TEXTS, None, ["a\n", "\n", "b\nc\nd", "d\n"], [[1], [2], [3, 4], [5]]),
-        (TEXTS, "jsonl", ['{"text": "a"}\n\n', '{"text": "b"}\n{"text": "c"}\n'], [[1], [3, 4]]),
         (NER, "conll", ["a\tO\n\n\n", "b\tO\nc\tO\n\n"], [[1], [4]]),
         (NER, "conll", ["a\tO\n\nb\tO\n", "c\tO\n\n"], [[1], [3]]),
     ],
@@ -154,23 +141,6 @@ def test_what_a_pipe_has_is_a_block_at_once(
         pipe.write(b"" if kind else b"last")
         pipe.close()
         assert [entry.line for block in blocks for entry in block] == ([] if kind else [6])
-
-
-@pytest.mark.slow
-def test_a_long_line_from_a_pipe_comes_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    end, begin = os.pipe()
-    text = "word " * 100_000
-
-    def write() -> None:
-        with open(begin, "w") as pipe:
-            pipe.write(f"{text}\n" * 3)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    with open(end, "rb") as stream:
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
-        assert [entry.example.text for entry in read(TEXTS, "-")] == [text] * 3
-    writer.join()
 
 
 def test_a_terminal_is_told_that_text_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:

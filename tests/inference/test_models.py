@@ -165,14 +165,6 @@ def test_models_of_other_tasks_are_refused(make: Callable[..., Path]) -> None:
         OpenedModel.open(TaskFolder.open_questions(str(tagger)), ReadingOptions())
 
 
-def test_results_of_another_format_version(make: Callable[..., Path]) -> None:
-    folder = make(QA, QuestionTask().settings())
-    manifest = {"stage": "finetune", "config": {}, "inputs": {}, "greenadapt": "0", "format": 0}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match="has format version 0"):
-        TaskFolder.open(str(folder))
-
-
 TAGGER = NerTask(("O", "B-Disease", "I-Disease"), chunk=4)
 TEXTS = ClassificationTask(label_kind="classes", labels=("negative", "neutral", "positive"))
 LINES = [
@@ -232,21 +224,6 @@ def test_what_is_sure_is_as_expanded_and_the_rest_the_mean(task: Any, make_model
     assert kinds == {
         (is_sure, is_cut) for is_sure in (True, False) for is_cut in ((True, False) if task is TAGGER else (False,))
     }
-
-
-@pytest.mark.parametrize(("margin", "pool"), [(0.0, "expanded"), (1.0, "mean")])
-@pytest.mark.parametrize("n_models", [1, 2])
-def test_the_ends(n_models: int, margin: float, pool: Any, make_model: Callable[..., Path], tmp_path: Path) -> None:
-    folders = [make_model(TAGGER, name=f"task-{i}", size=0.3 + 0.1 * i) for i in range(n_models)]
-    source = tmp_path / "lines.txt"
-    source.write_text("".join(f"{line}\n" for line in LINES))
-
-    def tags(**options: Any) -> list[list[str]]:
-        request = PredictionRequest(tuple(map(str, folders)), str(source), reading=ReadingOptions(**options))
-        return [prediction.result["tags"] for prediction in predict(request, Silent())]
-
-    assert tags(margin=margin) == tags(pool=pool)
-    assert tags(pool="mean") != tags(pool="expanded")
 
 
 def test_labels_have_a_margin_by_default(make_model: Callable[..., Path], tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def plain_words(folder: Path, sentence: str, tokenizer: str = "base_tokenizer") 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pool", ["base", "expanded", "mean"])
+@pytest.mark.parametrize("pool", ["expanded", "mean"])
 def test_entities_are_those_of_plain_transformers(pool: Any, make: Callable[..., Path], tmp_path: Path) -> None:
     folder, source = make(NER), text_file(tmp_path / "text.txt", SENTENCES)
     predictions = results(folder, source=source, pool=pool, margin=1.0 if pool == "mean" else None)
@@ -228,7 +228,7 @@ def test_the_first_rows_are_out_before_the_end(make: Callable[..., Path], monkey
     assert pipe.taken <= 1024
 
 
-@pytest.mark.parametrize("source", ["texts.txt", "-"])
+@pytest.mark.parametrize("source", ["-"])
 def test_ctrl_c_in_a_block_leaves_the_rows_before(
     source: str, make: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,12 +262,6 @@ def test_what_is_refused(make: Callable[..., Path], tiny_model: TinyModel, tmp_p
         results(ner, make(replace(NER, x_class=True), "x"), source=text)
 
 
-def test_one_process_only(make: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UsageError, match="one process"):
-        results(make(NER), source=Path("text.txt"))
-
-
 def run(*arguments: object, code: int = 0, stdin: bytes | None = None) -> Result:
     result = CliRunner().invoke(app, ["predict", *map(str, arguments)], input=stdin)
     assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
@@ -297,24 +291,6 @@ def test_the_command(make: Callable[..., Path], tmp_path: Path) -> None:
     assert [line.split("\t") for line in bio[0].split("\n")] == [
         list(pair) for pair in zip(tagged[0]["words"], tagged[0]["tags"], strict=True)
     ]
-
-
-def test_entities_of_tokens_have_characters(make: Callable[..., Path], tmp_path: Path) -> None:
-    folder, tokens = make(NER), [sentence.split() for sentence in SENTENCES]
-    source = text_file(tmp_path / "tokens.jsonl", [json.dumps({"tokens": words}) for words in tokens])
-    rows = json_lines(run("-m", folder, "-i", source))
-    entities = [(sentence, entity) for sentence, row in zip(SENTENCES, rows, strict=True) for entity in row["entities"]]
-    assert entities
-    for sentence, entity in entities:
-        assert sentence[entity["start"] : entity["end"]] == entity["text"]
-        assert entity["text"].split() == sentence.split()[entity["first"] : entity["last"] + 1]
-
-
-def test_bio_comes_back_as_it_went_out(make: Callable[..., Path], tmp_path: Path) -> None:
-    text = text_file(tmp_path / "text.txt", [*SENTENCES, "", "é x"])
-    (tmp_path / "a.tsv").write_text(run("-m", make(NER), "-i", text, "--bio").stdout, "utf-8")
-    again = NER.read(str(tmp_path / "a.tsv"), Silent())
-    assert [" ".join(sentence.words) for sentence in again] == [*SENTENCES, "é x"]
 
 
 CONLL = (
@@ -486,43 +462,6 @@ def test_tasks_together_say_what_each_says_alone(pool: Any, several: Path, tmp_p
             assert_alike({"line": row["line"], **row["tasks"][name]}, alone[name][number])
     assert any(row["entities"] for row in alone["diseases"])
     assert len({row["label"] for row in alone["mood"]}) > 1
-
-
-def test_questions_together_with_other_tasks(several: Path, tmp_path: Path) -> None:
-    context = "the heart rate of a patient with tachycardia"
-    rows = [{"id": n, "question": f"what {word}", "context": context, "text": context} for n, word in enumerate("ab")]
-    source = text_file(tmp_path / "q.jsonl", [json.dumps(row) for row in rows])
-    names = ("asked", "diseases", "mood")
-    together = results(several, source=source, tasks=names)
-    assert [(row["line"], row["id"]) for row in together] == [(1, 0), (2, 1)]
-    assert all("id" not in row["tasks"]["asked"] for row in together)
-    for name in names:
-        alone = results(several, source=source, tasks=(name,))
-        for row, expected in zip(together, alone, strict=True):
-            assert_alike({"line": row["line"], "id": row["id"], **row["tasks"][name]}, expected)
-    with pytest.raises(InputError, match=r"task asked: .*text.txt:1 is text, not a JSON object"):
-        results(several, source=text_file(tmp_path / "text.txt", SENTENCES), tasks=names)
-    with pytest.raises(InputError, match=r"task diseases: .* field text is a number, not text"):
-        results(several, source=text_file(tmp_path / "q.jsonl", [json.dumps({**rows[0], "text": 1})]), tasks=names)
-
-
-def test_the_questions_of_a_squad_file_for_several_tasks(several: Path, tmp_path: Path) -> None:
-    context = "the heart rate of a patient with tachycardia"
-    qas = [{"id": name, "question": f"what {name}", "answers": []} for name in ("a", "b")]
-    source = tmp_path / "squad.json"
-    source.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": qas}]}]}))
-    together = results(several, source=source, tasks=("asked", "answered"))
-    assert [row["id"] for row in together] == ["a", "b"]
-    alone = {name: results(several, source=source, tasks=(name,)) for name in ("asked", "answered")}
-    for number, row in enumerate(together):
-        for name, rows in alone.items():
-            assert_alike({"id": row["id"], **row["tasks"][name]}, rows[number])
-    assert alone["asked"] != alone["answered"]
-    written = json_lines(run("-m", several, "--task", "asked,answered", "-i", source))
-    for row, expected in zip(written, together, strict=True):
-        assert_alike(row, expected)
-    with pytest.raises(UsageError, match="is for question answering, the model is for qa and classification"):
-        results(several, source=source, tasks=("asked", "mood"), format="squad")
 
 
 def test_tasks_that_are_refused(several: Path, make: Callable[..., Path], tmp_path: Path) -> None:

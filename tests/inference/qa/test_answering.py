@@ -14,7 +14,7 @@ from scipy import stats
 from torchmetrics.functional.text import squad
 
 from greenadapt.config import QaConfig, ReadingOptions
-from greenadapt.errors import ConflictError, InputError, UsageError
+from greenadapt.errors import ConflictError, UsageError
 from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.inference.qa.answering import MEASURES, Answerer, QaRequest, compare_rows, score_rows
 from greenadapt.inference.qa.inquiry import InquirySources
@@ -93,38 +93,6 @@ def test_a_row_has_the_answer_in_its_sentence_and_its_scores(model: Path, tmp_pa
     assert "comparison" not in answerer.summary()
 
 
-def test_documents_that_change_while_they_are_read(model: Path, documents: Path) -> None:
-    answerer = Answerer(request(model, sources=of_documents(documents)), Notes())
-    (documents / "3.txt").write_text("the virus")
-    with pytest.raises(InputError, match="the documents changed while they were read"):
-        list(answerer.rows())
-
-
-def test_each_context_is_read_once_for_all_its_questions(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-
-    context = "the virus was isolated in the blood"
-    records = [
-        {"id": f"{kind}{i}", "question": f"what virus {i}", "context": f"{kind} {context}"}
-        for i in range(4)
-        for kind in ("heart", "cell")
-    ]
-    (tmp_path / "data.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    read: list[str] = []
-    encode = DualTokenizer.encode_batch
-
-    def counted(self: DualTokenizer, texts: list[str]) -> Any:
-        read.extend(texts)
-        return encode(self, texts)
-
-    monkeypatch.setattr(DualTokenizer, "encode_batch", counted)
-    rows = rows_of(request(model, tmp_path / "data.jsonl"))
-    assert [row["id"] for row in rows] == [record["id"] for record in records]  # in the order of the file
-    assert [text for text in read if context in text] == [f"heart {context}", f"cell {context}"]
-
-
 @pytest.mark.slow
 def test_compared_with_its_base_model(model: Path, tmp_path: Path) -> None:
     base = model.parent / "base"
@@ -145,14 +113,6 @@ def test_compared_with_its_base_model(model: Path, tmp_path: Path) -> None:
     assert comparison["changed"] == sum(row["answer"] != row["compared"]["base_model"]["answer"] for row in rows) > 0
     with pytest.raises(UsageError, match="leave out --pool"):
         request(model, data, compare=str(base), reading=ReadingOptions("base"))
-
-
-def test_the_mean_is_compared_whatever_was_trained(model: Path, tmp_path: Path) -> None:
-    data, base = qa_file(tmp_path / "data.json", 3), str(model.parent / "base")
-    rows = rows_of(request(model, data, compare=base))
-    (model / "task.json").write_text(json.dumps({"task": "qa", "pool": "expanded"}))
-    assert rows_of(request(model, data, compare=base)) == rows
-    (model / "task.json").unlink()
 
 
 def test_a_second_run_does_nothing_and_what_changed_is_noticed(model: Path, documents: Path, tmp_path: Path) -> None:
@@ -363,13 +323,6 @@ def test_scores_are_those_of_the_published_scorer(rows: list[Json], groups: list
         assert scores[measure] == pytest.approx(values(rows, measure).mean())
 
 
-def test_the_parts_are_there_only_where_questions_have_no_answer(rows: list[Json], groups: list[str]) -> None:
-    pairs = [(row, group) for row, group in zip(rows, groups, strict=True) if row["gold"]]
-    scores = score_rows(*zip(*pairs, strict=True))
-    assert not {"has_answer", "no_answer"} & set(scores)
-    assert scores["contexts"] == len({group for _, group in pairs})
-
-
 def test_whole_contexts_are_resampled(rows: list[Json], groups: list[str]) -> None:
     scores = score_rows(rows, groups)
     assert (scores["resampled"], scores["contexts"]) == ("contexts", len(set(groups)))
@@ -395,11 +348,6 @@ def test_questions_without_gold_are_left_out_and_counted(rows: list[Json], group
     assert score_rows(mixed, mixed_groups) == {**score_rows(rows, groups), "unlabelled": 7}
     assert score_rows(unlabelled, ["far"] * 7) == {"questions": 0, "contexts": 0, "unlabelled": 7}
     assert score_rows([], []) == {"questions": 0, "contexts": 0, "unlabelled": 0}
-
-
-def test_one_question_has_a_score() -> None:
-    scores = score_rows([row(0, {"mean": "virus"}, ["the virus"])], ["one"])
-    assert (scores["em"], scores["intervals"]["em"], scores["resampled"]) == (1, [1, 1], "questions")
 
 
 def test_every_model_is_compared_with_the_base_model(rows: list[Json], groups: list[str]) -> None:
@@ -448,9 +396,3 @@ def test_without_gold_answers_what_changed_is_told() -> None:
         "models": [{"name": "base_model", "model": "bert"}, {"name": "mean", "model": "green-bert"}],
         "changed": 10,
     }
-
-
-def test_a_changed_answer_without_gold_is_neither_better_nor_worse(rows: list[Json], groups: list[str]) -> None:
-    unlabelled = [row(900, {"base_model": "virus", "base": "a", "expanded": "b", "mean": "bats"}, None)]
-    whole, part = compare_rows([*rows, *unlabelled], [*groups, "far"], NAMES), compare_rows(rows, groups, NAMES)
-    assert whole == {**part, "unlabelled": 1, "changed": part["changed"] + 1}

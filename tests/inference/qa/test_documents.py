@@ -5,7 +5,6 @@ import io
 import json
 import sys
 import tarfile
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageError
+from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.entries import NamedText, Names, read_texts
-from greenadapt.inference.qa.inquiry import read_asked
 from greenadapt.progress import Silent
 from tests.conftest import Notes
 
@@ -41,11 +39,6 @@ def write_tar(path: Path, members: dict[str, Any]) -> str:
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
     return str(path)
-
-
-def _nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    names = st.sampled_from(["text", "id", "question", "data", "paragraphs", "body_text", "abstract"])
-    return st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3)
 
 
 def rows(*records: Any) -> str:
@@ -215,42 +208,28 @@ def test_standard_input(piped: Any) -> None:
         texts("-", format="auto")
 
 
-def test_documents_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
-    source = write(tmp_path / "a.jsonl", rows({"text": "x"}) + "broken\n")
-    documents = read_texts(source, Silent())
-    assert next(documents).text == "x"
-    with pytest.raises(InputError, match="line 2, column 1 is not JSON"):
-        next(documents)
-
-
 # What is wrong with documents
-
-
-@pytest.mark.parametrize("name", ["paper.txt", "paper.json", "paper.xml", "paper.csv", "paper.jsonl.gz"])
-def test_an_empty_file_is_called_empty(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=f"{name} is empty: give a document with text"):
-        texts(write(tmp_path / name, ""))
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.txt", " \n", r"a\.txt is empty"),
-        ("a.txt", rows({"text": "x"}), r"a\.txt looks like JSON, not text: give --format jsonl, or --form"),
+
         ("a.txt", b"%PDF\0\1", r"a\.txt is not text: it has NUL bytes"),
         ("a.pdf", b"%PDF\0", r"a\.pdf: cannot tell the format.*: give a file named \.txt.*\.tar.*, or say --format"),
-        ("README", "x", "README: cannot tell the format from the name"),
+
         ("a.xml", "<article><body></article>", r"a\.xml is not well-formed XML"),
-        ("a.xml", "<article/>", r"a\.xml is empty"),
+
         ("a.json", {"body": "x"}, r"a\.json:1 has no field text, it has: body: choose one with --field$"),
         ("a.json", SQUAD, r"a\.json is SQuAD's JSON, questions with their contexts: answer them with qa --data"),
-        ("a.txt", SQUAD, r"a\.txt is SQuAD's JSON"),
-        ("a.json", json.dumps(SQUAD, indent=1), r"a\.json is SQuAD's JSON"),
+
+
         ("a.jsonl", {"body": "x"}, r"a\.jsonl:1 has no field text, it has: body: choose one with --field"),
-        ("a.jsonl", rows({"text": " "}, {"text": None}), r"a\.jsonl has no text in 2 documents"),
+
         ("a.jsonl", {"text": 3}, r"a\.jsonl:1: field text is a number, not text"),
-        ("a.jsonl", '{"text": ' + "1" * 5000 + "}", r"line 1 is (not|unreadable) JSON"),
-        ("a.csv", "body\nx\n", r"a\.csv has no column text, it has: body"),
+
+
         ("a.txt.gz", None, r"a\.txt\.gz cannot be read|a\.txt\.gz is truncated or damaged"),
     ],
 )  # fmt: skip
@@ -280,23 +259,6 @@ def test_what_is_wrong_is_said_before_anything_is_read(tmp_path: Path) -> None:
         next(read_texts("cord19", Silent()))  # a corpus is called so, and is no document
     with pytest.raises(UsageError, match="'pydocs' is not a format of a document: the formats are text, jsonl"):
         next(read_texts(str(tmp_path), Silent(), "pydocs"))
-
-
-@given(
-    content=st.recursive(st.none() | st.integers(0, 9) | st.text(max_size=3), _nested, max_leaves=9)
-    .map(json.dumps)
-    .map(str.encode)
-    | st.binary(max_size=20),
-    suffix=st.sampled_from([".txt", ".jsonl", ".json", ".csv", ".tsv", ".xml", ".tar", ".jsonl.gz"]),
-)
-def test_whatever_is_in_a_file_the_error_is_ours(
-    content: bytes, suffix: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path = tmp_path_factory.mktemp("documents") / f"a{suffix}"
-    path.write_bytes(content)
-    for read in (texts, lambda source: read_asked(source, Silent())):
-        with suppress(GreenadaptError):
-            assert read(str(path))
 
 
 def test_documents_have_the_titles_that_their_formats_know(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """QA against a slow reading of the method with plain transformers, and against models that say where they read."""
 
-import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -22,11 +21,10 @@ from greenadapt.tasks.base import Encoder
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
 from tests.conftest import WORDS
-from tests.support.plain_qa import VIEWS, PlainQa, assert_same_answers, n_best, words_of
-from tests.support.small_tasks import Json, TinyModel, expand
+from tests.support.plain_qa import PlainQa, assert_same_answers
+from tests.support.small_tasks import TinyModel, expand
 
 WORDPIECE_AND_BYTES = ["Bert", "Roberta"]
-ARCHITECTURES = [*WORDPIECE_AND_BYTES, "DistilBert", "MPNet", "Electra", "ModernBert"]
 SENTENCE = (
     "The patient with tachycardia-1 (heart rate 212) was in the sample; the coronavirus' virus isolated from a cell."
 )
@@ -79,8 +77,11 @@ def assert_close(ours: Any, theirs: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize(("max_length", "unit"), [(32, "punct"), (64, "whitespace")])
-@pytest.mark.parametrize("folder", ARCHITECTURES, indirect=True)
+@pytest.mark.parametrize(
+    ("folder", "max_length", "unit"),
+    [("Bert", 32, "punct"), ("Roberta", 64, "whitespace"), ("ModernBert", 32, "punct"), ("MPNet", 64, "punct")],
+    indirect=["folder"],
+)
 def test_logits_and_answers_are_those_of_the_slow_reading(folder: Path, max_length: int, unit: WordUnit) -> None:
     ours, theirs = Ours(folder, max_length, unit), PlainQa(folder, max_length, unit)
     questions = [question(*pair) for pair in ASKED]
@@ -109,40 +110,6 @@ def test_a_question_that_just_fits_and_one_that_is_cut(folder: Path) -> None:
     assert counts == {"cut": 1}
     assert_close(pooled_output(again, "mean"), theirs.mean(cut.question, context))
     np.testing.assert_array_equal(again.base, output.base)
-
-
-def assert_same_row(row: Json, theirs: list[Any], context: str) -> None:
-    assert_same_answers(row["answers"], theirs[: len(row["answers"])], context)
-    for answer in row["answers"]:
-        begin, end = (answer[name] - answer["sentence_start"] for name in ("start", "end"))
-        assert answer["sentence"][begin:end] == answer["answer"]
-        assert context[answer["sentence_start"] :].startswith(answer["sentence"])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
-def test_rows_of_the_command_are_those_of_the_slow_reading(folder: Path, tmp_path: Path) -> None:
-    pairs = [(text, context) for text, context in ASKED[:5] if text.strip()]
-    data = tmp_path / "data.jsonl"
-    rows = [{"id": i, "question": text, "context": context} for i, (text, context) in enumerate(pairs)]
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    request = QaRequest(
-        str(folder),
-        InquirySources(str(data)),
-        QaConfig(top=20, word_unit="whitespace"),
-        ReadingOptions(max_length=32, precision="float32"),
-        compare=str(folder.parent / "base"),
-    )
-    theirs = PlainQa(folder, 32, "whitespace")
-    for row, (text, context) in zip(Answerer(request, Silent()).rows(), pairs, strict=True):
-        assert_same_row(row, theirs.answers(text, context), context)
-        words = words_of(context, "whitespace")
-        views = dict(zip(["base", "expanded"], VIEWS, strict=True)) | {"base_model": "base_tokenizer"}
-        for name, tokenizer in views.items():
-            [best, *_] = n_best(context, words, theirs.word_logits(text, context, tokenizer))
-            compared = row["compared"][name]
-            assert (compared["answer"], compared["logit"]) == (best[0], pytest.approx(best[1], abs=1e-5))
-            assert compared["score"] == pytest.approx(best[2], abs=1e-5)
 
 
 @pytest.mark.usefixtures("one_thread")

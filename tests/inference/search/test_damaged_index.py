@@ -52,18 +52,6 @@ def test_words_in_both_unicode_forms_are_the_same(
         assert [(passage.start, passage.end) for passage in passages] == [(0, len(text)) for text in texts]
 
 
-def test_words_of_a_model_are_the_same_in_both_unicode_forms(
-    tmp_path: Path, run_alone: Run, tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    texts = [unicodedata.normalize(form, "Die Größe des Cafés") for form in ("NFC", "NFD")]
-    Path("a.txt").write_text("\n".join(texts), "utf-8")
-    model = tiny_model("RobertaModel")  # its tokenizer leaves both forms as they are
-    run_alone("index", "--documents", "a.txt", "-m", model, "-o", "px")
-    for query in ("cafés", unicodedata.normalize("NFD", "größe")):
-        assert [passage.text for passage in Index("px").search(query)] == texts
-
-
 def test_questions_to_a_damaged_index_are_refused_in_one_line(
     folder: Path, run_alone: Run, tiny_model: Callable[..., Path]
 ) -> None:

@@ -15,7 +15,6 @@ import pytest
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.inference.search.index import Index
 from tests.conftest import Run, json_lines, last_line
-from tests.integration.test_full_disk import full_at
 from tests.support.small_tasks import adapted, sentences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -145,12 +144,3 @@ def test_who_may_read_the_folder_may_search(papers: Path, index: Callable[..., J
     # tantivy opens this lock for writing, and no other file, to read
     assert modes.pop(".tantivy-meta.lock") == 0o660
     assert {*modes.values()} == {0o640}
-
-
-def test_a_full_disk_is_one_line_and_the_same_command_goes_on(tmp_path: Path, run_alone: Run) -> None:
-    text = "\n".join(" ".join(words) for words in sentences(3000, seed=0))
-    (tmp_path / "long.txt").write_text(text)
-    options = ("--documents", "long.txt", "-o", "px", "--paragraph-chars", 100)
-    with full_at(20_000):
-        assert "the disk may be full" in last_line(run_alone("index", *WHOLE, *options, code=1))
-    assert "done" in run_alone("index", *WHOLE, *options).stdout
