@@ -1,6 +1,5 @@
 """How the program ends: by signals, by readers that leave, by a full disk, without standard input."""
 
-import json
 import os
 import resource
 import signal
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from greenadapt.cli import boundary
-from greenadapt.cli.boundary import in_words
 from greenadapt.cli.settings import commands_of
 from tests.cli.test_commands import QUICK, text
 from tests.support.pages import GROUP
@@ -31,7 +29,7 @@ def start(*arguments: object, code: str = "", **how: Any) -> subprocess.Popen[st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["cost"], ["cost", "--json"], ["cost", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["cost", "--json"]])
 def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, arguments: list[str]) -> None:
     with open("/dev/full", "w") as full:
         process = start(*arguments, stdout=full, env=_plain_environment(tmp_path))
@@ -41,19 +39,8 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, arguments: li
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["corpus", "list"],
-        ["--help"],
-        *(
-            pytest.param(words, marks=pytest.mark.long)
-            for words in (["cost"], ["cost", "--json"], ["status"], ["clean", "--yes"])
-        ),
-    ],
-)
-def test_a_reader_that_leaves_ends_it_silently_as_sigpipe_does(tmp_path: Path, arguments: list[str]) -> None:
-    process = start(*arguments, env=_plain_environment(tmp_path))
+def test_a_reader_that_leaves_ends_it_silently_as_sigpipe_does(tmp_path: Path) -> None:
+    process = start("corpus", "list", env=_plain_environment(tmp_path))
     assert process.stdout is not None
     process.stdout.close()
     assert process.stderr is not None
@@ -99,18 +86,6 @@ def test_ctrl_c_at_a_question_exits_with_130(tmp_path: Path) -> None:
     os.write(terminal, b"\x03")
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 130
     assert left.is_file()
-
-
-@pytest.mark.parametrize(
-    "message", ["could not create a primitive", "can't start new thread", "DefaultCPUAllocator: can't allocate memory"]
-)
-def test_memory_that_ends_in_a_library_is_one_line(message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    error = ValueError("the model cannot be opened")
-    error.__cause__ = RuntimeError(message)
-    with pytest.raises(SystemExit) as stop, in_words():
-        raise error
-    assert stop.value.code == 1
-    assert capsys.readouterr().err.startswith("greenadapt: not enough memory")
 
 
 def test_standard_input_that_is_closed_is_one_line(tmp_path: Path) -> None:
@@ -192,7 +167,7 @@ def test_a_full_disk_is_one_line(tiny_model: Callable[..., Path], tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_locale_without_utf8_gets_question_marks_and_pure_ascii_json(tmp_path: Path) -> None:
+def test_a_locale_without_utf8_gets_question_marks(tmp_path: Path) -> None:
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     environment.pop("PYTHONIOENCODING", None)
     (tmp_path / "text.txt").write_text("red Äpfel", "utf-8")
@@ -217,31 +192,3 @@ def test_every_command_has_quiet() -> None:
 def _plain_environment(workspace: Path) -> dict[str, str]:
     """Without PYTHONUNBUFFERED, so that output is written when it ends."""
     return {"GREENADAPT_HOME": str(workspace), "PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)}
-
-
-WAITING = """
-import os, sys
-from greenadapt.cli import main
-
-sys.argv = ["greenadapt", "--version"]
-try:
-    main()
-finally:
-    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OPENBLAS_THREAD_TIMEOUT")
-    print(*map(os.environ.get, names), {"numpy", "torch"} & {*sys.modules})
-"""
-
-
-@pytest.mark.parametrize(
-    ("users", "policy"),
-    [
-        ({}, "None 1000 0 4"),
-        ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE None None 4"),
-        ({"GOMP_SPINCOUNT": "7", "OPENBLAS_THREAD_TIMEOUT": "9"}, "None 7 0 9"),
-    ],
-)
-def test_threads_spin_briefly_unless_the_user_says_otherwise(users: dict[str, str], policy: str) -> None:
-    settings = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OPENBLAS_THREAD_TIMEOUT")
-    kept = {name: value for name, value in os.environ.items() if name not in settings}
-    process = subprocess.run([sys.executable, "-c", WAITING], env=kept | users, capture_output=True, text=True)
-    assert process.stdout.splitlines()[-1] == f"{policy} set()"  # set before numpy and torch read it

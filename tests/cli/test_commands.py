@@ -1,6 +1,5 @@
 """The command line as scripts and people meet it: output, exit codes, JSON; and every way to fail, in one line."""
 
-import gzip
 import json
 import random
 import re
@@ -91,7 +90,7 @@ def test_adapt_prints_the_stages(run: Run, corpus: Path, tiny_model: Callable[..
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [["corpus", "prepare"], ["w2v"], ["adapt"]], ids=" ".join)
+@pytest.mark.parametrize("command", [["corpus", "prepare"], ["w2v"]], ids=" ".join)
 def test_the_corpus_is_an_argument(
     command: list[str],
     run: Run,
@@ -128,10 +127,6 @@ def test_unknown_words_are_wrong_usage(words: list[str], word: str) -> None:
     assert word in result.stderr
 
 
-def test_text_on_standard_input_is_an_argument(run: Run, tiny_model: Callable[..., Path]) -> None:
-    run("w2v", "-", "-m", tiny_model(), *QUICK, stdin=text())
-
-
 def test_wrong_usage_is_exit_code_2(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
     assert "no corpus" in run("w2v", code=2).stderr
     assert run("neighbours", code=2).stderr.splitlines()[-1] == "greenadapt: Missing argument 'words'."
@@ -151,24 +146,6 @@ def test_wrong_usage_is_exit_code_2(run: Run, corpus: Path, tiny_model: Callable
     assert "v.npy has an unknown suffix" in run("export", "v.npy", "-c", corpus, code=2).stderr
 
 
-@pytest.mark.slow
-def test_fields_and_formats(run: Run, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
-    path = tmp_path / "papers.jsonl.gz"
-    with gzip.open(path, "wt") as file:
-        file.writelines(json.dumps({"abstract": line}) + "\n" for line in text().splitlines())
-    model = tiny_model()
-    error = last_line(run("w2v", "-c", path, "-m", model, *QUICK, code=1))
-    assert re.search(r"papers\.jsonl\.gz:1 has no field text, it has: abstract", error), error
-    run("w2v", "-c", path, "-m", model, *QUICK, "--field", "abstract")
-    recipe = tmp_path / "mine.toml"
-    lines = f'title = "Mine"\nlicence = "none"\nformat = "jsonl"\n[[sources]]\nurl = "{path}"\n'
-    prepare = ("corpus", "prepare", recipe, "-m", model, "--workers", 1)
-    recipe.write_text(f'fields = ["abstract"]\n{lines}')
-    run(*prepare)
-    recipe.write_text(f'fields = ["title"]\n{lines}')  # what is edited counts
-    assert "no field title" in last_line(run(*prepare, code=1))
-
-
 def _vectors(path: Path, words: list[str]) -> Path:
     rows = np.random.default_rng(0).normal(size=(len(words), 32))
     lines = [f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, rows.tolist(), strict=True)]
@@ -179,44 +156,15 @@ def _vectors(path: Path, words: list[str]) -> Path:
 Case = tuple[Callable[[Path, Callable[..., Path]], list[object]], str]
 
 
-def _corpus_case(name: str, content: bytes) -> Callable[[Path, Callable[..., Path]], list[object]]:
-    def make(folder: Path, tiny_model: Callable[..., Path]) -> list[object]:
-        (folder / name).write_bytes(content)
-        return ["adapt", "-c", folder / name, "-m", tiny_model(name="other"), *QUICK]
-
-    return make
-
-
-def _with_nan(folder: Path, tiny_model: Callable[..., Path]) -> list[object]:
-    vectors = _vectors(folder / "v.vec", [*dict.fromkeys(WORDS)])
-    vectors.write_text(f"{vectors.read_text().rpartition(' ')[0]} nan\n")
-    return ["align", "--vectors", vectors, "-m", tiny_model(name="other")]
-
-
 FAILURES: dict[str, Case] = {
-    "empty corpus": (_corpus_case("e.txt", b"\n \n\n"), "has no text"),
-    "no words": (_corpus_case("e.txt", b"\x01\n\x02\n"), "holds no words"),
-    "vectors with NaN": (_with_nan, "NaN"),
     "unknown model": (
         lambda f, m: ["adapt", "-c", f / "text.txt", "-m", "minilmm"],
         r"no model minilmm.*did you mean minilm\?",
-    ),
-    "half a parse": (
-        _corpus_case("p.json", b'{"abstract": "Some text"}'),
-        "p.json:1 has no field text, it has: abstract",
     ),
     "a workspace name of none": (lambda f, m: ["adapt", "-c", f / "text.txt", "-m", "a--b"], "a--b is not a hub id"),
     "a path as corpus name": (
         lambda f, m: ["align", "--vectors", _vectors(f / "v.vec", ["a"]), "-m", m(name="other"), "-c", "../../x"],
         r"no corpus or file is called \.\./\.\./x",
-    ),
-    "unfetched corpus": (
-        lambda f, m: ["adapt", "-c", "cord19", "-m", "minilm"],
-        "greenadapt corpus prepare cord19 --download",
-    ),
-    "foreign folder": (
-        lambda f, m: ["adapt", "-c", f / "text.txt", "-m", m(name="other"), *QUICK, "--out", f],
-        "exists and holds no result of greenadapt",
     ),
     "unwritable workspace": (
         lambda f, m: ["adapt", "-c", f / "text.txt", "-m", m(name="other"), "--workspace", f / "text.txt" / "ws"],
@@ -278,16 +226,6 @@ def test_a_corpus_that_is_not_here_is_not_called_here(run: Run, tmp_path: Path) 
     assert "gone.txt does not exist" in run("corpus", "prepare", recipe, code=1).stderr
     recipe.write_text(recipe.read_text().replace("gone.txt", "https://example.org/a.txt"))
     assert f"greenadapt corpus prepare '{recipe}' --download" in run("corpus", "prepare", recipe, code=1).stderr
-
-
-def test_the_card_tells_how_the_text_was_read(run: Run, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
-    path = tmp_path / "papers.txt"
-    path.write_text("".join(json.dumps({"body": line}) + "\n" for line in text().splitlines()))
-    read = ["--format", "jsonl", "--field", "body", "--keep-duplicates", "--heldout", 0.1]
-    run("adapt", "-c", path, "-m", tiny_model(), *QUICK, *read, "-o", tmp_path / "adapted")
-    options = " --format jsonl --field body --keep-duplicates --heldout 0.1"
-    command = f" --workers 1 --epochs 1 --min-count 1{options} --out FOLDER\n"
-    assert command in (tmp_path / "adapted" / "README.md").read_text()
 
 
 @pytest.mark.slow
@@ -399,14 +337,6 @@ def test_cost_of_a_folder_is_that_of_all_it_was_made_from(
     assert len([line for line in again.stdout.splitlines() if "folder" in line]) == 4
 
 
-@pytest.mark.slow
-def test_help_says_what_corpus_is_where_it_is_no_text(run: Run) -> None:
-    for command in ("finetune", "pretrain"):
-        assert "was adapted to this corpus" in " ".join(run(command, "--help").stdout.replace("│", " ").split())
-    for command in ("align", "expand", "neighbours", "export"):
-        assert "results in the workspace" in " ".join(run(command, "--help").stdout.replace("│", " ").split())
-
-
 def test_a_failed_run_is_no_corpus(run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n")
     run("w2v", "-c", tmp_path / "empty.txt", "-m", tiny_model(), code=1)
@@ -432,34 +362,6 @@ def test_a_map_that_explains_nothing_is_a_warning(run: Run, tiny_model: Callable
     assert "the map explains none of the variance" in card
     assert "R² under 0 means" in card
     assert "R² is" not in run(*align, tmp_path / "random", "--method", "random").stderr  # as was asked for
-
-
-@pytest.mark.slow
-def test_a_refused_text_leaves_nothing(run_alone: Run, tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
-    (tmp_path / "a.jsonl").write_text("broken\n")
-    prepare = ("corpus", "prepare", "a.jsonl", "-m", tiny_model())
-    run_alone(*prepare, code=1)
-    run_alone("adapt", "-c", "a.jsonl", "-m", tiny_model(), "-o", "new/out", code=1)
-    assert not any(path.is_file() for path in (tmp_path / "ws").rglob("*"))
-    assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.slow
-def test_symlinks_to_nothing_are_counted(run_alone: Run, tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "a.txt").write_text("heart rate\n")
-    for name in ("b.txt", ".hidden.txt"):
-        (tmp_path / "texts" / name).symlink_to("gone.txt")
-    (tmp_path / "texts" / "linked").symlink_to(tmp_path)
-    for name in ("c.md", "d.html", "e.pdf", "f.docx"):
-        (tmp_path / "texts" / name).write_text("heart rate\n")
-    prepared = run_alone("corpus", "prepare", "texts", "-m", tiny_model(), "--json")
-    files = "4 files of unknown kinds (texts/c.md, texts/d.html, texts/e.pdf, …)"
-    assert f"warning: texts: skipped {files}; for text give --format" in prepared.stderr
-    assert "warning: texts: skipped 1 symlink to files that do not exist" in prepared.stderr
-    assert "warning: texts: skipped 1 symlink to a folder" in prepared.stderr
-    read = json.loads(prepared.stdout)["facts"]["read"]
-    assert (read["dangling_links"], read["linked_folders"]) == (1, 1)
 
 
 def test_a_corpus_of_packages_is_known_by_its_workspace_name(

@@ -1,8 +1,5 @@
 """What the shell offers: commands, options and their choices; without heavy imports, and silent about errors."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -38,17 +35,3 @@ def test_wrong_settings_are_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "s.toml").write_text("wrong = 1")
     monkeypatch.setenv("GREENADAPT_CONFIG", str(tmp_path / "s.toml"))
     assert offered("bash", "greenadapt align --meth") == ["--method"]
-
-
-@pytest.mark.slow
-def test_it_loads_nothing_heavy() -> None:
-    variables = {"COMP_WORDS": "greenadapt w2v --epo", "COMP_CWORD": "2", "_GREENADAPT_COMPLETE": "complete_bash"}
-    code = (
-        "import sys, atexit\n"
-        "from greenadapt.cli import app\n"
-        "atexit.register(lambda: print(sorted({'rich', 'numpy', 'torch'} & {*sys.modules})))\n"
-        "app(prog_name='greenadapt')"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
-    process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert process.stdout == "--epochs\n[]\n"

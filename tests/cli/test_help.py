@@ -75,7 +75,7 @@ def test_help_shows_every_option_uncut_and_with_a_text(words: tuple[str, ...]) -
     assert all(parameter.help for parameter in parameters)
 
 
-@pytest.mark.parametrize("name", ["adapt", "w2v", "finetune", "pretrain"])
+@pytest.mark.parametrize("name", ["adapt", "finetune"])
 def test_common_options_come_first(name: str) -> None:
     before, _, _ = printed(name, "--help").partition("─ Research ─")
     assert all(option in before for option in ("--model", "--epochs", "--out", "--help"))

@@ -33,15 +33,11 @@ def test_a_document_of_an_evil_name_is_one_line_of_search(run_alone: Run, tmp_pa
     "words",
     [
         ["adapt", "-c", EVIL, "-m", "m"],
-        ["adapt", "-c", "x", f"--{EVIL}"],
         ["adapt", "-c", "x", "-m", "m", "--rows", EVIL],
         [EVIL],
         ["status", EVIL],
-        ["neighbours", EVIL, "--alignment", EVIL],
-        ["predict", "-m", EVIL, "-i", "x"],
         ["search", EVIL, EVIL],
         ["w2v", "-c", "x", "-m", "m", "surplus\x1b[2J"],
-        ["push", EVIL, EVIL],
     ],
 )
 def test_what_the_command_line_repeats_is_harmless(run_alone: Run, words: list[str]) -> None:

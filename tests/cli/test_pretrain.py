@@ -1,10 +1,7 @@
 """``greenadapt pretrain`` as people and launchers start it: output, exit codes, interrupts."""
 
 import json
-import os
 import re
-import shlex
-import signal
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -17,8 +14,7 @@ from greenadapt.errors import UsageError
 from greenadapt.stages.pretrain import PretrainRequest
 from tests.cli.test_finetune import as_options
 from tests.conftest import Run, last_line
-from tests.support.processes import MODULE, digests, interrupted, together
-from tests.support.small_tasks import TinyModel, adapted, lines, read_json, texts_file
+from tests.support.small_tasks import TinyModel, adapted, read_json
 from tests.support.small_texts import text_file
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -52,21 +48,6 @@ def test_a_run_and_what_it_prints(run_alone: Run, text: str, tiny_model: TinyMod
     other = json.loads(run("--mask-share", 0.2, "--json").stdout)
     assert (other["status"], other["config"]["mask_share"]) == ("done", 0.2)
     assert Path(other["folder"]) != folder
-
-
-@pytest.mark.slow
-def test_the_cards_command_gives_the_same(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
-    texts_file(tmp_path / "task.jsonl")
-    model = adapted(tiny_model)
-    options = ("--text", "task.jsonl", "--text", text, "--field", "text", "--mix", "both", "--seed", 3)
-    memory = ("--memory", model.parent / "base", "--strategy", "gated", "--memory-layers", 2, "--unfreeze-memory")
-    run_alone("pretrain", "-m", model, *options, *QUICK, *memory, "--heldout", 0.2, "-o", "run")
-    card = (tmp_path / "run" / "README.md").read_text("utf-8")
-    (command,) = re.findall(r"^greenadapt (pretrain .*)$", card, re.MULTILINE)
-    words = shlex.split(command)
-    assert words[words.index("--memory") + 1] == "base"
-    words[words.index("--memory") + 1] = str(model.parent / "base")
-    assert "pretrain: up to date" in run_alone(*words, "-o", "run").stdout
 
 
 @pytest.mark.slow
@@ -116,11 +97,7 @@ def test_every_setting(run_alone: Run, text: str, monkeypatch: pytest.MonkeyPatc
     ("options", "message"),
     [
         (("--mask-share", 0), "--mask-share is 0.0, must be above 0 and under 1"),
-        (("--heldout", 1), "--heldout is 1.0, must be at least 0 and under 1"),
         (("--max-length", 3), "--max-length is 3, must be at least 16"),
-        (("--head-steps", -1), "--head-steps is -1"),
-        (("--seed", -1), "--seed is -1"),
-        (("--epochs", 0), "--epochs is 0"),
         (("--memory", "base"), "--memory base, but"),
         (("--memory", "minilm", "--memory-layers", "a"), "--memory-layers is 'a'"),
     ],
@@ -131,49 +108,3 @@ def test_wrong_usage(
     result = run_alone("pretrain", "-m", tiny_model(), "--text", text, *options, "-o", "run", code=2)
     assert message in last_line(result)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_what_fails_says_so_in_a_line(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
-    model = tiny_model()
-    start = ("pretrain", "-m", model, *QUICK, "-o", "run")
-    assert "none.txt" in last_line(run_alone(*start, "--text", "none.txt", code=1))
-    assert "has no text" in last_line(run_alone(*start, "--text", os.devnull, "--format", "text", code=1))
-    texts_file(tmp_path / "task.jsonl")
-    missing = last_line(run_alone(*start, "--text", "task.jsonl", "--field", "body", code=1))
-    assert "has no field body, it has: text, label" in missing
-    diverged = last_line(run_alone(*start, "--text", text, "--lr", 1e30, code=1))
-    assert re.search(r"training diverged in step \d+ \(epoch 1\)", diverged)
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.parametrize(("number", "state"), [(signal.SIGINT, ".head"), (signal.SIGKILL, ".state")])
-def test_interrupted_in_the_middle(
-    run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path, number: signal.Signals, state: str
-) -> None:
-    command = ["pretrain", "-m", adapted(tiny_model), "--text", text, *QUICK, "--epochs", 6, "--head-steps", 20]
-    run_alone(*command, "-o", "whole")  # before the other starts, which could else be done before it is interrupted
-    file = f".run-*/{state}/state.json"
-    interrupted([*command, "-o", "run"], file, number)
-    assert not (tmp_path / "run").exists()
-    resumed = run_alone(*command, "-o", "run")
-    assert re.search(r"resuming from step \d+( of the new head)?$", resumed.stderr, re.MULTILINE)
-    assert "documents in" not in resumed.stderr  # tokenized once
-    assert digests(tmp_path / "run") == digests(tmp_path / "whole")
-    assert len(lines(tmp_path / "run" / "history.jsonl")) == 6
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_two_processes_of_a_launcher(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
-    model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    command = ("pretrain", "-m", model, "--text", text, *QUICK, "--json")
-    process = together([*MODULE, *command, "-o", "run"])
-    result = json.loads(process.stdout)  # printed once
-    alone = json.loads(run_alone(*command, "-o", "alone").stdout)
-    for name in ("before", "after"):
-        ours, theirs = (report["scores"]["losses"]["heldout"][name] for report in (result, alone))
-        assert ours == pytest.approx(theirs, abs=1e-3)
-    assert [path.name for path in tmp_path.glob(".run*")] == []

@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from tests.conftest import Run, last_line
-from tests.support.processes import MODULE, digests, interrupted, together
 from tests.support.small_multitask import task_file
-from tests.support.small_tasks import TinyModel, adapted, lines, ner_file, read_json
+from tests.support.small_tasks import TinyModel, adapted, lines
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ADAPTER = ("--adapter", "pals", "--adapter-size", 34)
@@ -37,21 +35,6 @@ def shared(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> Path:
     """A folder with two tasks."""
     run_alone("finetune", "--tasks", toml(tmp_path, "ner", "ill.1"), "-m", adapted(tiny_model), *QUICK, "-o", "many")
     return tmp_path / "many"
-
-
-def test_what_is_set_for_all_commands_has_no_effect_where_it_is_excluded(
-    run_alone: Run, tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = adapted(tiny_model)
-    task = ("--task", "ner", "--train", task_file(tmp_path, "ner", "train"), "-m", model)
-    monkeypatch.setenv("GREENADAPT_ADAPTER", "lhuc")
-    assert (
-        json.loads(run_alone("finetune", *task, "--max-steps", 1, "-o", "single", "--json").stdout)["status"] == "done"
-    )
-    monkeypatch.delenv("GREENADAPT_ADAPTER")
-    monkeypatch.setenv("GREENADAPT_COMPARE", "minilm")
-    many = ("--tasks", toml(tmp_path, "ner", "ill.1"), "-m", model, *QUICK)
-    assert json.loads(run_alone("finetune", *many, "-o", "many", "--json").stdout)["status"] == "done"
 
 
 @pytest.mark.slow
@@ -98,41 +81,6 @@ def test_what_cannot_be(run_alone: Run, shared: Path) -> None:
     file = shared / "tasks" / "ner" / "weights.safetensors"
     file.write_bytes(b"broken")
     assert "ner/weights.safetensors is not the file of this model" in last_line(run_alone("tasks", "many", code=1))
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_killed_in_the_middle(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
-    """In the second of the seeds."""
-    options = (*QUICK, "--steps-per-epoch", 12, "--epochs", 4, "--seeds", 2)
-    command = ["finetune", "--tasks", toml(tmp_path, "ner", "ill.1", "qa"), "-m", adapted(tiny_model), *options]
-    run_alone(*command, "-o", "whole")
-    state = ".run-*/seeds/1/.state/state.json"
-    interrupted([*command, "-o", "run"], state, signal.SIGKILL)
-    assert not (tmp_path / "run").exists()
-    resumed = run_alone(*command, "-o", "run")
-    assert re.search(r"seed 1: resuming from step \d+", resumed.stderr)
-    assert resumed.stderr.count("resuming") == 1
-    assert digests(tmp_path / "run") == digests(tmp_path / "whole")
-    assert len(lines(tmp_path / "run" / "seeds" / "1" / "history.jsonl")) == 4
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_two_processes_of_a_launcher(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
-    model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    ner_file(tmp_path / "ner-test.tsv", 10, 9)
-    exact = ("--precision", "float32", "--json")  # bfloat16 rounds the halves of a batch in another way
-    command = ("finetune", "--tasks", toml(tmp_path, "ner", "ill.1"), "-m", model, *QUICK, "--epochs", 3, *exact)
-    process = together([*MODULE, *command, "-o", "run"])
-    assert json.loads(process.stdout)["status"] == "done"  # printed once
-    assert "Traceback" not in process.stderr
-    run_alone(*command, "-o", "alone")
-    histories = [lines(tmp_path / name / "seeds/0/history.jsonl") for name in ("run", "alone")]
-    assert [row["loss"] for row in histories[0]] == pytest.approx([row["loss"] for row in histories[1]], abs=1e-4)
-    averages = [read_json(tmp_path / name / "scores.json")["average"]["test"]["mean"] for name in ("run", "alone")]
-    assert averages[0] == pytest.approx(averages[1], abs=1e-3)
-    assert [path.name for path in (tmp_path / "run").rglob(".*")] == []
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import greenadapt
 from greenadapt.cli import app
 from greenadapt.cli.options import FIELDS
 from greenadapt.cli.settings import commands_of, options_of
-from greenadapt.config import AlignConfig, ExpandConfig, TextOptions
+from greenadapt.config import ExpandConfig, TextOptions
 from greenadapt.errors import UsageError
 from tests.conftest import WORDS, Run, last_line, tiny_model_in
 
@@ -75,21 +75,20 @@ def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Pa
     ("words", "names"),
     [
         ("expand -c t.txt --rows form --replace-all", ("--replace-all", "--rows map", "--rows form")),
-        ("align -c t.txt --method lstsq --random-scale matched", ("--random-scale", "--method random")),
+
         ("finetune --task ner -m m --train t.tsv --gpus-each 1", ("--gpus-each", "--cluster")),
         ("finetune --task ner -m m --train t.tsv --strategy single", ("--strategy", "--memory")),
-        ("finetune --task ner -m m --train t.tsv --unfreeze-memory", ("--unfreeze-memory", "--memory")),
         ("predict -m m -i t.txt --bio --json", ("--bio", "--json")),
         ("adapt -c t.txt -m m --field abstract", ("--field", "t.txt", "--format")),
-        ("w2v -c t.txt -m m --field abstract", ("--field", "t.txt")),
-        ("corpus prepare t.txt --field abstract", ("--field", "t.txt")),
+
+
         ("pretrain -m m --text t.txt --field abstract", ("--field", "t.txt")),
-        ("index --documents t.txt -o ix --field abstract", ("--field", "t.txt")),
-        ("qa -m m --context t.txt -q x --field abstract", ("--field", "t.txt")),
+
+
         ("qa -m m --data t.jsonl --format text", ("--format", "--data")),
         ("qa -m m --index ix -q x --field abstract", ("--field", "index")),
         ("report a --corpus pydocs", ("--corpus", "folders")),
-        ("status a --model minilm", ("--model", "folders")),
+
     ],
 )  # fmt: skip
 def test_both_options_are_named(run_alone: Run, tmp_path: Path, words: str, names: tuple[str, ...]) -> None:
@@ -121,7 +120,6 @@ def test_a_field_of_some_documents_is_enough(run_alone: Run, tiny_model: Callabl
     ("settings", "names"),
     [
         ({"expand": ExpandConfig(replace_all=True)}, ("--replace-all", "--rows map")),
-        ({"align": AlignConfig("lstsq", random_scale="matched")}, ("--random-scale", "--method random")),
         ({"text": TextOptions(fields=("abstract",))}, ("field", "t.txt")),
     ],
 )

@@ -76,12 +76,6 @@ def test_what_an_earlier_run_did_counts_but_makes_no_speed(
     assert last == "train: 75 of 100 steps in 70 s (2 s/step)"
 
 
-def test_a_log_never_counts_beyond_an_estimated_total(capsys: pytest.CaptureFixture[str]) -> None:
-    with console.make_progress().bar("splitting", 109_000, "bytes") as bar:
-        bar.advance(168_000)
-    assert capsys.readouterr().err.startswith("splitting: 168k bytes in ")
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -137,9 +131,7 @@ def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(out) == {"word": "Ärzte\n", "n": 1}
 
 
-@pytest.mark.parametrize(
-    ("number", "text"), [(0, "0"), (5, "5"), (999.94, "1k"), (1234, "1.23k"), (12_345_678, "12.3M"), (7e12, "7T")]
-)
+@pytest.mark.parametrize(("number", "text"), [(0, "0"), (999.94, "1k"), (12_345_678, "12.3M"), (7e12, "7T")])
 def test_short_numbers(number: float, text: str) -> None:
     assert console.compact(number) == text
 
@@ -213,11 +205,8 @@ class Stream(io.StringIO):
     ("terminal", "environment", "colour"),
     [
         (True, {}, True),
-        (False, {}, False),
         (True, {"NO_COLOR": "1"}, False),
-        (True, {"NO_COLOR": ""}, True),
         (True, {"TERM": "dumb"}, False),
-        (False, {"FORCE_COLOR": "1"}, True),
         (False, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
     ],
 )
