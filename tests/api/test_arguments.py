@@ -49,12 +49,9 @@ def test_a_value_of_a_wrong_type_is_named_before_any_work(name: str) -> None:
     ("name", "value", "message"),
     [
         ("top", 0, "top is 0, must be at least 1"),
-        ("top", True, "top is True, must be a whole number, at least 1"),
         ("top", "3", "top is '3', must be a whole number, at least 1"),
         ("seeds", 10**30, "must be from 1 to 1000"),
-        ("seed", -1, "seed is -1"),
         ("folder", "a\0b", r"folder is 'a\\x00b', which no file can be called"),
-        ("place", "\ud800", r"place is '\\ud800', which no file can be called"),
         ("data", SimpleNamespace(collect=None), "data is of type SimpleNamespace, .*: call collect\\(\\) first"),
     ],
 )

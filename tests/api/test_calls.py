@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from huggingface_hub import get_session
 from typer.testing import Result
 
 import greenadapt
@@ -17,7 +16,6 @@ from greenadapt.config import (
     AdapterConfig,
     ExpandConfig,
     ReadingOptions,
-    SamplingConfig,
     SessionOptions,
     TaskConfig,
     TrainConfig,
@@ -25,7 +23,6 @@ from greenadapt.config import (
 )
 from greenadapt.errors import ConflictError, GreenadaptError, InputError, MissingError, UsageError
 from tests.conftest import Notes, json_lines
-from tests.support.hub import Hub
 from tests.support.small_tasks import (
     NEW,
     TinyModel,
@@ -142,10 +139,8 @@ def test_classes_of_a_data_set_have_their_names(tmp_path: Path) -> None:
     ("data", "message"),
     [
         ({"train": []}, "is a dictionary"),
-        ([{"text": "a"}, 3], "item 1 is of type int"),
         (3, "of type int"),
         ([], "has no texts"),
-        ([{"text": object()}], "item 0 cannot be written"),
         (SimpleNamespace(collect=None), "lazy frame"),
     ],
 )
@@ -190,7 +185,6 @@ TASKS = ("--tasks", "tasks.toml", "--preset", "paper")
 @pytest.mark.parametrize(
     ("words", "settings"),
     [
-        (("--task", "ner"), {}),
         (
             ("--task", "ner", "--preset", "paper", "--epochs", 3, "--seeds", 2, "--seed", 5),
             {"preset": "paper", "training": TrainConfig(epochs=3), "seeds": 2, "seed": 5},
@@ -204,7 +198,6 @@ TASKS = ("--tasks", "tasks.toml", "--preset", "paper")
             {"task": TaskConfig(chunk=7, max_length=64), "memory": "other"},
         ),
         ((*TASKS, "--adapter", "lhuc"), {"adapter": AdapterConfig("lhuc")}),
-        ((*TASKS, "--steps-per-epoch", 9), {"sampling": SamplingConfig(steps_per_epoch=9)}),
     ],
 )
 def test_a_call_and_a_command_ask_for_the_same(
@@ -244,22 +237,6 @@ def test_arguments_that_do_not_go_together_are_refused_before_data_are_read(tmp_
         with pytest.raises(UsageError, match=message):
             greenadapt.finetune("any", train=rows(), options=in_workspace(tmp_path / "ws"), **settings)
     assert not (tmp_path / "ws").exists()
-
-
-@pytest.mark.slow
-def test_self_training_is_that_of_the_command(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
-    model, train = adapted(tiny_model), ner_file(tmp_path / "train.tsv")
-    texts = [f"the virus of a {word}" for word in NEW] * 4
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
-    settings = {"mix": "both", "epochs": 5, "batch_size": 8, "learning_rate": 5e-3}
-    messages = run_alone(
-        *("finetune", "--task", "ner", "-m", model, "--train", train, "-o", "theirs"),
-        *("--unlabelled", "texts.txt", *options(settings)),
-    ).stderr
-    assert "sentences without labels" in messages
-    training = TrainConfig(**settings)
-    ours = greenadapt.finetune(model, "ner", train, out="ours", unlabelled=texts, training=training, progress=False)
-    assert files(Path(ours))["model.safetensors"] == files(tmp_path / "theirs")["model.safetensors"]
 
 
 def test_ner_on_records_gives_entities_and_tags_if_wanted(two_tasks: Path) -> None:
@@ -327,17 +304,6 @@ def test_load_says_what_a_folder_is_not(tiny_model: TinyModel, tmp_path: Path) -
     assert isinstance(model, greenadapt.AdaptedModel)
     assert "4 words of medicine" in repr(model)
     assert [row.view for row in model.neighbours("virus")] == ["row → wordpieces", "row → added words"]
-
-
-def test_the_client_of_the_hub_is_left_as_it_is(hub: Hub) -> None:
-    """Other threads of the caller may use it meanwhile."""
-    hooks, hub.refuses = [], 404
-    hub.before = lambda: hooks.append(get_session().event_hooks) or ""
-    before = get_session().event_hooks
-    with pytest.raises(MissingError):
-        greenadapt.load("me/model")
-    assert hooks
-    assert all(seen == before for seen in hooks)
 
 
 @pytest.mark.parametrize(

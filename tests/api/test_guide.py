@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from greenadapt.stages.finetune import request
 from tests.support.hub import Hub
 from tests.support.small_tasks import TinyModel, known_text, ner_file, qa_file, worded_model
 
@@ -22,6 +23,7 @@ def test_every_snippet_runs(
     model = worded_model(tiny_model)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "ws"))
+    monkeypatch.setattr(request, "_MIN_STEPS", 4)
     Path("papers.txt").write_text(known_text(), "utf-8")
     ner_file(Path("train.tsv"))
     ner_file(Path("test.tsv"), 15, 1)

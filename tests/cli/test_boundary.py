@@ -1,5 +1,6 @@
 """How the program ends: by signals, by readers that leave, by a full disk, without standard input."""
 
+import json
 import os
 import resource
 import signal
