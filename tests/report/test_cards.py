@@ -68,7 +68,6 @@ def test_what_it_says() -> None:
             {"scores": {"new_head_steps": 20, "losses": {}}},
             "its head was trained alone for 20 steps\nbefore the losses",
         ),
-        ({"scores": {"new_head_steps": 0, "losses": {}}}, "its head was drawn."),
         ({"is_expanded": False}, "AutoTokenizer.from_pretrained(FOLDER)"),
     ],
 )

@@ -5,8 +5,6 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from greenadapt.inference.qa.answering import compare_rows, score_rows
 from greenadapt.inference.qa.lookups import sentence_around
@@ -17,7 +15,6 @@ from greenadapt.report.tables import (
     changed_words,
     comparison_tables,
     loss_tables,
-    printable,
     score_tables,
     scores_table,
 )
@@ -123,15 +120,6 @@ def test_the_answer_is_marked_in_its_sentence() -> None:
     )
 
 
-def test_an_answer_over_a_line_break_is_one_line() -> None:
-    line = answer_lines(row(candidate("isolated in\nsputum", 0.5))).lines[0]
-    assert (line.before, line.answer, line.after) == (
-        "MERS-CoV was first ",
-        "isolated in sputum",
-        " from Jeddah in 2012.",
-    )
-
-
 def test_no_answer_and_gold_answers_have_their_words() -> None:
     assert lines(row(candidate("", 0.93, document=""))) == ["no answer (93 %)"]
     no_choice = candidate("", 0.0, document="") | {"logit": None}
@@ -165,35 +153,6 @@ def test_a_long_answer_that_stands_alone_is_shortened_in_the_middle() -> None:
     assert "until it ends." in alone
 
 
-HOSTILE = "\x1b[2Jred\x1b]0;title\x07 \x9b31m \x00\x7f\u202egnp\u2066\u2028two\r\nlines\ttab \ud800"
-
-
-@given(st.text(st.characters() | st.sampled_from(HOSTILE)))
-def test_nothing_that_a_terminal_acts_on_is_left(text: str) -> None:
-    line = printable(text)
-    assert not any(ord(c) < 32 or 127 <= ord(c) < 160 or c in "\u202e\u2066\u2028" for c in line)
-    line.encode("utf-8")  # raises where a lone surrogate is left
-    assert printable(line) == line
-    assert len(line.splitlines()) <= 1
-
-    harmless = "Ångström, β-CoV – “naïve” 严重 وهذا می‌خواهم 👩‍🔬 ½ µm"
-    assert printable(harmless) == harmless
-
-
-def test_control_characters_of_any_field_are_replaced() -> None:
-    context = f"Before {HOSTILE} it was answer{HOSTILE}here and after {HOSTILE}."
-    answer = candidate(f"answer{HOSTILE}here", 0.5, context, f"folder/{HOSTILE}.txt")
-    hostile = row(answer, answer, gold=[HOSTILE], base_model=answer) | {"question": HOSTILE, "id": HOSTILE}
-    view = answer_lines(hostile)
-    comparison = compare_rows(
-        [hostile | {"answer": f"another {HOSTILE}", "f1": 1.0}], ["one"], {"base_model": HOSTILE, "mean": HOSTILE}
-    )
-    texts = [view.question, *map(str, view.lines)]
-    texts += [cell for table in comparison_tables(comparison) for row in table.rows for cell in row]
-    assert len(texts) > 10
-    assert [text for text in texts if text != printable(text)] == []
-
-
 def questions(n: int = 40, gold: list[str] | None = ["2012"], *, impossible: int = 0) -> list[Json]:  # noqa: B006
     """Questions that the base model answers wrongly, and ours rightly but for every fourth."""
     records = []
@@ -223,7 +182,6 @@ def test_the_table_of_scores() -> None:
 @pytest.mark.parametrize(
     ("n", "unlabelled", "title"),
     [
-        (1, 0, "1 question on 1 context; questions resampled, too few contexts to tell how these differ"),
         (5, 2, "3 questions on 3 contexts, 2 more without gold answer; questions resampled, too few contexts to tell "),
         (3, 3, "0 questions on 0 contexts, 3 more without gold answer"),
     ],

@@ -193,18 +193,14 @@ CLASSES = {"task": "classification", "labels": []}
             ["/home", " Wh"],
         ),
         ({"cost": COST.as_dict()}, [f"1,234 seconds, {1000 * COST.energy_kwh:.3g} Wh ({COST.energy_source})"], []),
-        ({"train": TrainConfig(pool="expanded")}, ["reads the expanded tokenization. With"], []),
         ({"train": TrainConfig(pool="base")}, [], ["averages both"]),
         ({"train": TrainConfig(mix="base")}, ["trained on the base tokenization alone, and"], []),
-        ({"task_settings": {**CLASSES, "text_fields": ["a", "b"]}}, ["--input pairs.jsonl"], []),
-        ({"task_settings": {**CLASSES, "text_fields": ["a"]}}, ["--input texts.txt"], []),
         ({"task_settings": {"task": "qa"}}, ["--input questions.jsonl"], []),
         (
             {"task_settings": {**NER.settings(), "memory": MEMORY}},
             ["are added to its own", "stayed as it was and is needed"],
             [],
         ),
-        ({"task_settings": {**NER.settings(), "memory": {**MEMORY, "frozen": False}}}, ["lies in `memory/`"], []),
         ({"is_expanded": False}, ["no added words", "AutoTokenizer.from_pretrained(FOLDER)"], ["base_tokenizer"]),
         (
             {"sources": {"train 1": "/home/me/data/train.tsv"}},
