@@ -50,11 +50,6 @@ def test_addable_words_of_an_uncased_model():
     assert addable_words([], vocabulary) == []
 
 
-def test_addable_words_of_a_cased_model():
-    words = ["Tachycardia", "ébola", "Patient", "[MASK]"]
-    assert addable_words(words, BaseVocabulary(wordpiece_tokenizer(lowercase=False))) == ["Tachycardia", "ébola"]
-
-
 def test_addable_words_of_bytelevel():
     # "'s" is two base pieces but only ever stands without a space before it.
     words = ["tachycardia", "heart", "beta-blocker", "<mask>", "'s", "日本", " ", "\t "]

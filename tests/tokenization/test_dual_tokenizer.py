@@ -29,7 +29,7 @@ NASTY = [
     *("[SEP]", "[sep]", "[UNK]", "<s>", "</s>", "<mask>", "##ia", "x" * 101, "q" * 130),
 ]
 TEXTS = st.lists(st.sampled_from(NASTY) | st.characters(exclude_categories=["Cs"]), max_size=14).map("".join)
-PATIENT = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def test_every_given_word_has_pieces_in_both_views(dual: DualTokenizer, words: l
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(texts=st.lists(TEXTS | st.lists(TEXTS, max_size=4), max_size=6))
 def test_a_batch_is_its_texts_one_by_one(dual: DualTokenizer, texts: list[str | list[str]]):
     for together, alone in zip(dual.encode_batch(texts), map(dual.encode, texts), strict=True):
@@ -190,7 +190,7 @@ def test_a_text_in_parts_has_the_same_pieces(
             equal(*encodings)
 
 
-@pytest.mark.parametrize("options", [{}, {"lstrip": True}, {"rstrip": True}])
+@pytest.mark.parametrize("options", [{}, {"lstrip": True, "rstrip": True}])
 def test_an_added_token_is_not_cut(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, bool]
 ):
@@ -202,7 +202,7 @@ def test_an_added_token_is_not_cut(
     text = f"a heart {content} heart {content} heart x" * 3
     whole = dual.encode(text)
     assert tokenizer.token_to_id(content) in whole.base.ids
-    for at_once in range(1, 30):
+    for at_once in (1, 5, 17):
         with monkeypatch.context() as patch:
             patch.setattr("greenadapt.tokenization.dual_tokenizer._AT_ONCE", at_once)
             equal(dual.encode(text), whole)

@@ -29,9 +29,8 @@ def lacking(tokenizer: Tokenizer, entry: str) -> Tokenizer:
 @pytest.mark.slow
 def test_wordpiece(minilm: Path) -> None:
     vocabulary = BaseVocabulary(load_tokenizer(minilm))
-    words = ["insulin", "the", "tachycardia", "walking", "1990s", "of", "a", "女"]
-    words = [word for word in words if word in vocabulary.whole_words]
-    assert {"insulin", "a", "女"} <= {*words}
+    words = ["insulin", "a", "女"]
+    assert {*words} <= {*vocabulary.whole_words}
     for word, pieces in zip(words, vocabulary.pieces_without_row(words), strict=True):
         expected = lacking(vocabulary.tokenizer, word).encode(word, add_special_tokens=False)
         assert pieces == ([] if len(word) == 1 else expected.ids), word
@@ -52,13 +51,6 @@ def test_bytelevel() -> None:
         (entry,) = vocabulary.entries([word])
         expected = lacking(vocabulary.tokenizer, entry).encode(entry, add_special_tokens=False)
         assert pieces == expected.ids, word
-
-
-def test_a_wordpiece_vocabulary_without_its_unknown_token_is_refused(minilm: Path) -> None:
-    tokenizer = load_tokenizer(minilm)
-    tokenizer.model.unk_token = "[NONE]"
-    with pytest.raises(InputError, match=r"lacks .*\[NONE\]"):
-        BaseVocabulary(tokenizer)
 
 
 GPT4_LIKE = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -119,7 +111,7 @@ def reference(tokenizer: Tokenizer, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [*CHUNKWISE, *WHOLE])
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(text=TEXTS)
 def test_words_are_the_tokenizers_own(name: str, text: str) -> None:
     tokenizer = (CHUNKWISE | WHOLE)[name]
@@ -128,7 +120,7 @@ def test_words_are_the_tokenizers_own(name: str, text: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHUNKWISE)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=50)
 @given(text=TEXTS)
 def test_chunk_by_chunk_is_the_same_where_it_is_claimed(name: str, text: str) -> None:
     splitter = WordSplitter(CHUNKWISE[name])
@@ -187,10 +179,3 @@ def test_missing_and_broken_files(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(InputError, match=r"tokenizer\.json"):
         load_tokenizer(tmp_path)
-
-
-def test_a_unigram_model_says_what_unknown_text_is() -> None:
-    content = json.loads(unigram_tokenizer().to_str())
-    content["model"]["unk_id"] = None
-    with pytest.raises(InputError, match="unknown text"):
-        WordSplitter(Tokenizer.from_str(json.dumps(content)))

@@ -164,12 +164,3 @@ def test_without_its_row_a_word_has_other_pieces(expanded: Expanded) -> None:
     for (word, row), pieces in zip(words.items(), spellings, strict=True):
         assert row not in pieces
         assert not pieces or text_of(expanded.base, pieces) == word
-
-
-def test_chunk_by_chunk_is_the_same(expanded: Expanded) -> None:
-    splitter = WordSplitter(expanded.base)
-    assert splitter.chunkwise
-    for text in [*real_lines()[:100], *ODD]:
-        first, *chunks_after = text.split(" ")
-        chunks = [splitter.split(first), *map(splitter.split_chunk, chunks_after)]
-        assert [word for words in chunks for word in words] == splitter.split(text)
