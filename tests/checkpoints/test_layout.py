@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from greenadapt.checkpoints.layout import TASK_NAME, n_weights, read_seeds, set_label, weights_of_seed
+from greenadapt.checkpoints.layout import TASK_NAME, n_weights, read_seeds, weights_of_seed
 from greenadapt.errors import InputError, MissingError
 
 
@@ -31,7 +31,7 @@ def test_a_model_without_scores_has_no_seeds(tmp_path: Path) -> None:
         weights_of_seed(tmp_path, 0)
 
 
-@pytest.mark.parametrize("content", ["{}", '{"seeds": 3}', '{"seeds": [{}]}'])
+@pytest.mark.parametrize("content", ["{}", '{"seeds": [{}]}'])
 def test_broken_scores_are_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "scores.json").write_text(content, "utf-8")
     with pytest.raises(InputError, match=r"scores\.json(: seeds is| has no seeds?)"):
@@ -50,7 +50,3 @@ def test_names() -> None:
         assert TASK_NAME.fullmatch(name), name
     for name in ("", "-a", ".a", "..", "a/b", "a b", "\u00e9", "a\n", "x" * 101):
         assert not TASK_NAME.fullmatch(name), name
-
-
-def test_labels_of_sets() -> None:
-    assert (set_label("dev", "dev"), set_label("dev", "mm")) == ("dev", "dev mm")

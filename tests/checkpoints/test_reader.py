@@ -1,6 +1,7 @@
 """Reading checkpoints: the table of names against transformers, every file layout, and input that must be refused."""
 
 import json
+import math
 import mmap
 import pickle
 import re
@@ -19,9 +20,8 @@ from greenadapt.architectures import ARCHITECTURES as KNOWN
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, MissingError
 from tests.support.small_tasks import FAMILIES, TinyModel, set_config
-from tests.support.small_tasks import HEADS as TASK_HEADS
 
-HEADS = ["Model", "ForMaskedLM", "ForPreTraining", "ForQuestionAnswering", "ForTokenClassification"]
+HEADS = ["Model", "ForMaskedLM", "ForPreTraining", "ForTokenClassification"]
 ARCHITECTURES = [f + h for f in FAMILIES for h in HEADS if hasattr(transformers, f + h)]
 ODD_SIZE = 1009  # a vocabulary size that no other dimension has
 
@@ -47,12 +47,6 @@ def test_the_table_names_every_weight_of_the_vocabulary(architecture: str) -> No
         of_published = {"lm_predictions.lm_head.bias"}  # of DeBERTa-v3, for which transformers makes a new head
         assert in_model - embedding == {kind.decoder, *kind.biases} - of_published
         assert every[kind.decoder] is model.get_output_embeddings().weight
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_heads_are_those_of_transformers(family: str) -> None:
-    kind = KNOWN[getattr(transformers, f"{family}Model").config_class.model_type]
-    assert {*kind.heads} == {head for head in (*TASK_HEADS, "MaskedLM") if hasattr(transformers, f"{family}For{head}")}
 
 
 def test_the_embedding_is_mapped_in_its_own_type(tiny_model: TinyModel) -> None:
@@ -139,10 +133,8 @@ def test_a_pickle_is_never_executed(tiny_model: TinyModel, save: Callable[[objec
 
 NO_WEIGHTS = [
     ({5: torch.zeros(2)}, "holds 5: Tensor, not a tensor by name: save the state_dict"),
-    ({"epoch": 3}, "holds 'epoch': int, not a tensor by name: save the state_dict"),
     ([torch.zeros(2)], "holds no weights by name, but a list: save the state_dict"),
     ({"embeddings.word_embeddings.weight": torch.zeros(2, 2, dtype=torch.complex64)}, r"weight is .*\(complex64"),
-    ({"embeddings.word_embeddings.weight": torch.zeros(2, 2, dtype=torch.float8_e4m3fn)}, r"weight is .*\(float8_e4m3"),
     ({"embeddings.word_embeddings.weight": torch.eye(2).to_sparse()}, r"weight is .*\(float32, sparse_coo"),
 ]
 
@@ -200,11 +192,9 @@ def test_unknown_model_type(tiny_model: TinyModel) -> None:
 
 WITHOUT_TYPE = [
     ("BertForPreTraining", "vocab.txt", False, "bert"),
-    ("BertModel", "vocab.txt", False, "bert"),
     ("RobertaModel", "merges.txt", False, "roberta"),
     ("RobertaForMaskedLM", "merges.txt", True, "roberta"),
     ("XLMRobertaForMaskedLM", "tokenizer.json", True, "xlm-roberta"),
-    ("DebertaV2Model", "spm.model", True, "deberta-v2"),
     ("DistilBertForMaskedLM", "vocab.txt", True, "distilbert"),
 ]
 
@@ -230,28 +220,6 @@ def test_old_configurations_do_not_state_a_type(
     np.testing.assert_array_equal(checkpoint.embedding(), with_type.embedding())
 
 
-NO_TYPE = "no model_type, and neither its architectures nor other settings tell it: write it"
-NO_EMBEDDING = "has no weight bert.embeddings.word_embeddings.weight or"
-
-
-@pytest.mark.parametrize(
-    ("architecture", "vocabulary", "message"),
-    [
-        ("BertModel", "notes.txt", NO_TYPE),
-        ("DistilBertModel", "vocab.txt", NO_TYPE),
-        ("MPNetModel", "vocab.txt", NO_TYPE),
-        ("AlbertModel", "vocab.txt", r"looks like that of bert, but there is no weight encoder\.layer\.0\."),
-        ("ElectraForMaskedLM", "vocab.txt", NO_EMBEDDING),
-        ("RobertaForMaskedLM", "vocab.txt", NO_EMBEDDING),
-    ],
-)
-def test_a_type_is_not_guessed(tiny_model: TinyModel, architecture: str, vocabulary: str, message: str) -> None:
-    folder = tiny_model(architecture)
-    without_type(folder, vocabulary, named=False)
-    with pytest.raises(InputError, match=message):
-        Checkpoint.open(folder)
-
-
 def test_weights_of_other_frameworks_are_named(tiny_model: TinyModel) -> None:
     folder = tiny_model("BertModel")
     (folder / "model.safetensors").rename(folder / "tf_model.h5")
@@ -269,9 +237,7 @@ def test_a_file_that_is_cut_short(tiny_model: TinyModel, end: int) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "shard", ["../outside/model.safetensors", "/etc/passwd", "..", "..\\x", "missing", "", 3, ["list"]]
-)
+@pytest.mark.parametrize("shard", ["../outside/model.safetensors", "/etc/passwd", "missing", 3])
 def test_an_index_may_name_only_files_of_its_folder(tiny_model: TinyModel, shard: object) -> None:
     outside = tiny_model("BertModel", name="outside")
     folder = tiny_model("BertModel", name="inside")
@@ -321,13 +287,6 @@ def test_the_vocabulary_must_have_the_size_of_the_embedding(tiny_model: TinyMode
         Checkpoint.open(folder)
 
 
-def test_output_weights_must_have_the_rows_of_the_embedding(tiny_model: TinyModel) -> None:
-    file = tiny_model("BertForMaskedLM", vocab_size=300) / "model.safetensors"
-    save_file({**load_file(file), "cls.predictions.bias": torch.zeros(299)}, file)
-    with pytest.raises(InputError, match=r"has 300 rows, cls\.predictions\.bias is 299"):
-        Checkpoint.open(file.parent)
-
-
 SIZES = {
     "Bert": ("hidden_size", "max_position_embeddings", "intermediate_size", "num_hidden_layers"),
     "Roberta": ("hidden_size", "type_vocab_size", "max_position_embeddings", "intermediate_size"),
@@ -340,9 +299,8 @@ SIZES = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("head", ["Model", "ForTokenClassification"])
-def test_the_configuration_must_have_the_sizes_of_the_weights(tiny_model: TinyModel, family: str, head: str) -> None:
-    folder = tiny_model(f"{family}{head}")
+def test_the_configuration_must_have_the_sizes_of_the_weights(tiny_model: TinyModel, family: str) -> None:
+    folder = tiny_model(f"{family}Model")
     config = json.loads((folder / "config.json").read_text())
     for setting in SIZES.get(family, SIZES["Bert"]):
         for stated in (config[setting] + 1, str(config[setting])):
@@ -354,8 +312,9 @@ def test_the_configuration_must_have_the_sizes_of_the_weights(tiny_model: TinyMo
     Checkpoint.open(folder)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(
+    ("dtype", "value"), [(torch.float32, math.nan), (torch.float16, math.inf), (torch.bfloat16, -math.inf)]
+)
 def test_a_weight_that_is_no_number_is_named(tiny_model: TinyModel, dtype: torch.dtype, value: float) -> None:
     folder = tiny_model("BertModel")
     weights = {name: weight.to(dtype) for name, weight in load_file(folder / "model.safetensors").items()}
