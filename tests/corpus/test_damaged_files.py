@@ -86,7 +86,7 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(data=st.data())
 def test_a_damaged_file_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject

@@ -73,12 +73,6 @@ def test_a_server_without_ranges(server: Server, tmp_path: Path) -> None:
     assert heard.amount == len(DATA)
 
 
-def test_a_server_that_is_unavailable_for_a_moment(server: Server, tmp_path: Path) -> None:
-    server.unavailable = 1
-    fetch([source(server, sha256=SHA256, size=len(DATA))], tmp_path)
-    assert (tmp_path / "data.bin").read_bytes() == DATA
-
-
 def test_a_server_that_brings_nothing_is_given_up(server: Server, tmp_path: Path) -> None:
     server.cut_after, server.cuts = 0, 100
     with pytest.raises(InputError, match=r"data\.bin cannot be downloaded"):
@@ -201,15 +195,6 @@ def test_a_url_is_read_after_it_was_fetched(server: Server, tmp_path: Path) -> N
     assert list(reading.fingerprint()) == [f"{server.address}/texts.txt"]
 
 
-def test_a_half_downloaded_corpus_is_not_fetched(server: Server, tmp_path: Path) -> None:
-    sources = (source(server), Source(f"{server.address}/gone"))
-    recipe = Recipe("two", "T", "L", "auto", sources)
-    with pytest.raises(InputError):
-        fetch(recipe.sources, tmp_path)
-    fetch(recipe.sources[:1], tmp_path)
-    assert not is_fetched(recipe, tmp_path)
-
-
 def texts(recipe: Recipe, folder: Path) -> list[tuple[str, ...]]:
     return [document.lines for document in open_corpus(recipe, folder).documents()]
 
@@ -276,39 +261,11 @@ def test_the_files_of_the_year_are_found_in_the_listing(tmp_path: Path) -> None:
         assert texts(recipe, tmp_path / "here") == [(f"Title {number} of 26.",) for number in (1, 2, 3)]
 
 
-def test_a_download_that_a_new_year_overtakes_has_files_of_the_new_year_only(tmp_path: Path) -> None:
-    with serving(baseline(26, 2)) as server:
-        recipe = pubmed_at(server, tmp_path)
-        del server.files["/baseline/pubmed26n0002.xml.gz.md5"]
-        with pytest.raises(InputError):
-            fetch_corpus(recipe, tmp_path / "here")
-        server.files.clear()
-        server.files.update(baseline(27, 2))
-        fetch_corpus(recipe, tmp_path / "here")
-        assert texts(recipe, tmp_path / "here") == [("Title 1 of 27.",), ("Title 2 of 27.",)]
-
-
 def listing_at(server: Server, tmp_path: Path) -> Recipe:
     path = tmp_path / "listed.toml"
     source = f'[[sources]]\nurl = "{server.address}/"\nfiles = ".+txt"\n'
     path.write_text(f'title = "T"\nlicence = "L"\nformat = "text"\n{source}', encoding="utf-8")
     return find_recipe(str(path))
-
-
-def test_a_listed_file_that_changes_between_two_runs_is_of_one_version(tmp_path: Path) -> None:
-    def before(url: str) -> str:
-        if server.paths.count("/x.txt") == 3:
-            server.files.pop("/x.txt", None)
-        return "cut" if url == "/x.txt" else ""
-
-    with serving({"/": b'<a href="x.txt">', "/x.txt": b"1" * 200_000}) as server:
-        recipe = listing_at(server, tmp_path)
-        server.version, server.cut_after, server.before = '"1"', 70_000, before
-        with pytest.raises(InputError, match="404"):
-            fetch_corpus(recipe, tmp_path / "here")
-        server.version, server.before, server.files["/x.txt"] = '"2"', lambda _: "", b"2" * 200_000
-        fetch_corpus(recipe, tmp_path / "here")
-        assert texts(recipe, tmp_path / "here") == [("2" * 200_000,)]
 
 
 def test_odd_names_in_a_listing_are_files_of_their_own(tmp_path: Path) -> None:
