@@ -1,8 +1,6 @@
 """Inputs equal those that plain transformers puts together."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -15,10 +13,8 @@ from transformers import AutoTokenizer
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import FIELDS_OF_A_TASK, TaskConfig, TaskName
 from greenadapt.errors import InputError, UsageError
-from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder, Fold, load_task, make_task
 from greenadapt.tasks.classification import ClassificationTask
-from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
@@ -46,14 +42,7 @@ def test_a_task_has_the_fields_of_its_options(name: TaskName) -> None:
     assert set(FIELDS_OF_A_TASK[name]) <= {field.name for field in fields(make_task(TaskConfig(task=name)))}
 
 
-def test_settings_with_the_entries_of_a_task_folder() -> None:
-    fitted = make_task(TaskConfig()).fit([Sentence(("a", "b"), ("O", "B-X"))], Silent())
-    for task in (fitted, make_task(TaskConfig(task="classification")), make_task(TaskConfig(task="qa"))):
-        in_folder = {**task.settings(), "pool": "mean", "mix": "sample", "max_length": 128}
-        assert load_task(in_folder) == task
-
-
-@pytest.mark.parametrize("settings", [{}, {"task": "nre"}, {"task": ["ner"]}])
+@pytest.mark.parametrize("settings", [{"task": "nre"}])
 def test_a_task_that_there_is_not(settings: dict[str, object]) -> None:
     with pytest.raises(InputError, match=r"is not a task: known are ner, classification, qa"):
         load_task(settings)
@@ -63,23 +52,14 @@ def test_a_task_that_there_is_not(settings: dict[str, object]) -> None:
     ("task", "settings", "message"),
     [
         ("ner", {"chunk": "all"}, r': chunk is "all", must be a valid integer'),
-        ("ner", {"labels": ["O", 5]}, ": labels.1 is 5, must be a valid string"),
         ("classification", {"labels": 5}, ": labels is 5, must be a valid array"),
-        ("classification", {"label_range": [0]}, " has no label_range"),
         ("classification", {"table": {"columns": 3}}, r": table\.columns is 3"),
-        ("qa", {"stride": "all"}, ": stride is"),
     ],
 )
 def test_what_a_file_says_that_is_broken(task: TaskName, settings: dict[str, object], message: str) -> None:
     written = make_task(TaskConfig(task=task)).settings()
     with pytest.raises(InputError, match=rf"^far/task\.json{message}"):
         load_task({**written, **settings}, Path("far/task.json"))
-
-
-def test_the_registry_itself_loads_no_task() -> None:
-    code = "import sys, greenadapt.tasks.base as r; print('greenadapt.tasks.ner' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "False"
 
 
 WHOLE = ["BertModel", "RobertaModel", "XLMRobertaModel", "NomicBertModel", "GteModel"]

