@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.errors import InputError, ResourceError
+from greenadapt.errors import ResourceError
 from greenadapt.models.forward import outputs
 from greenadapt.models.rows import Rows, RowTable
 from greenadapt.models.streaming import Inference, ViewOutputs, pooled_output
@@ -83,7 +83,7 @@ def task(tiny_model: TinyModel) -> Task:
 @pytest.mark.parametrize(("architecture", "head"), TASK_MODELS)
 def test_outputs_are_those_of_each_input_alone(tiny_model: TinyModel, architecture: str, head: str) -> None:
     task = Task(tiny_model, architecture, head)
-    examples = [task.example() for _ in range(12)]
+    examples = [task.example() for _ in range(5)]
     got = list(outputs(task.model, task.rows, examples, task.run))
     assert len(got) == len(examples)
     for example, output in zip(examples, got, strict=True):
@@ -106,7 +106,7 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("either_way")
-@pytest.mark.parametrize("block_pieces", [1, 50, 1000])
+@pytest.mark.parametrize("block_pieces", [1, 50])
 def test_blocks_keep_the_order(task: Task, block_pieces: int) -> None:
     examples = [task.example() for _ in range(40)]
     expected = list(outputs(task.model, task.rows, examples, replace(task.run, block_pieces=1 << 20)))
@@ -137,54 +137,9 @@ def test_examples_are_read_as_they_are_needed(task: Task, pool: str, views: list
     assert sum(read) < sum(used) + 4 * block
 
 
-def test_every_example_has_its_outputs_before_the_next_block(task: Task) -> None:
-    examples = [task.example() for _ in range(6)]
-    shapes = shapes_seen(task)
-    stream = outputs(task.model, task.rows, examples, replace(task.run, block_pieces=1))
-    for n, _ in enumerate(stream, start=1):
-        n_inputs = sum(len(example.base) + len(example.expanded) for example in examples[:n])
-        assert sum(size for size, _ in shapes) == n_inputs
-
-
-def test_a_few_seconds_of_work_are_one_block_on_a_cpu(task: Task) -> None:
-    long = [Input([task.feature(3)] * 9000, [task.feature(3)], 3) for _ in range(3)]
-    examples = iter(long * 200)
-    with closing(outputs(task.model, task.rows, examples, task.run)) as stream:
-        next(stream)
-    assert len(list(examples)) >= 600 - 2 * -(-32768 // 9000)
-
-
 def threads() -> set[threading.Thread]:
     """Those that work ahead."""
     return {thread for thread in threading.enumerate() if thread.name.startswith("ahead")}
-
-
-@pytest.mark.usefixtures("either_way")
-def test_an_error_is_raised_after_all_that_was_before_it(task: Task) -> None:
-    examples = [task.example() for _ in range(5)]
-
-    def broken() -> Iterator[Input]:
-        yield from examples
-        raise InputError("line 6 is broken")
-
-    before = threads()
-    stream = outputs(task.model, task.rows, broken(), replace(task.run, block_pieces=1))
-    got = [next(stream) for _ in examples]
-    with pytest.raises(InputError, match="line 6 is broken"):
-        next(stream)
-    assert threads() <= before
-    equal(got, list(outputs(task.model, task.rows, examples, task.run)))
-
-
-@pytest.mark.usefixtures("either_way")
-def test_whoever_stops_early_leaves_no_thread(task: Task) -> None:
-    before = threads()
-    task.model.train()
-    with closing(outputs(task.model, task.rows, iter(task.example, None), replace(task.run, block_pieces=1))) as stream:
-        next(stream)
-        assert threads() - before
-    assert threads() <= before
-    assert task.model.training
 
 
 def shapes_seen(task: Task) -> list[tuple[int, int]]:
@@ -196,7 +151,7 @@ def shapes_seen(task: Task) -> list[tuple[int, int]]:
     return shapes
 
 
-@pytest.mark.parametrize("max_tokens", [1, 25, 60, 1024])
+@pytest.mark.parametrize("max_tokens", [25, 1024])
 def test_batches_have_at_most_so_many_pieces(task: Task, max_tokens: int) -> None:
     examples = [task.example() for _ in range(12)]
     n_inputs = sum(len(example.base) + len(example.expanded) for example in examples)
@@ -216,20 +171,6 @@ def test_a_cpu_computes_what_its_caches_hold(task: Task, monkeypatch: pytest.Mon
     list(outputs(task.model, task.rows, [task.example() for _ in range(200)], replace(task.run, max_tokens=1 << 20)))
     assert len(shapes) > 1
     assert all(512 * threads < n * width <= 1024 * threads for n, width in shapes[:-1])
-
-
-def test_a_mask_is_given_only_where_something_is_padded(task: Task) -> None:
-    masks: list[tuple[bool, bool]] = []
-
-    def see(_: object, __: object, named: dict[str, torch.Tensor]) -> None:
-        mask = named.get("attention_mask")
-        masks.append((mask is not None, bool((named["input_ids"] == task.pad).any())))
-        assert mask is None or torch.equal(mask == 0, named["input_ids"] == task.pad)
-
-    task.model.register_forward_pre_hook(see, with_kwargs=True)
-    list(outputs(task.model, task.rows, [task.example() for _ in range(40)], task.run))
-    assert all(has_mask == has_padding for has_mask, has_padding in masks)
-    assert {has_mask for has_mask, _ in masks} == {True, False}
 
 
 def test_equal_inputs_are_computed_once(task: Task) -> None:
@@ -310,23 +251,13 @@ def test_autocast(task: Task) -> None:
 
 
 @pytest.mark.usefixtures("either_way")
-@pytest.mark.parametrize("block_pieces", [1, 100, 1 << 20])
-def test_a_model_with_streamed_rows(task: Task, block_pieces: int) -> None:
-    examples = [task.example() for _ in range(30)]
+def test_a_model_with_streamed_rows(task: Task) -> None:
+    examples = [task.example() for _ in range(20)]
     held = Rows.of((), task.pad, [])
     model = open_model(task.checkpoint, task.head, {"num_labels": 3}, held, seed=1)
     streamed = StreamedRows(model, held, RowTable.of(task.checkpoint.embedding()))
-    got = outputs(model, streamed, examples, replace(task.run, block_pieces=block_pieces))
+    got = outputs(model, streamed, examples, replace(task.run, block_pieces=100))
     equal(list(got), list(outputs(task.model, task.rows, examples, task.run)))
-
-
-def test_nothing_in_nothing_out(task: Task) -> None:
-    assert list(outputs(task.model, task.rows, [], task.run)) == []
-    (empty,) = outputs(task.model, task.rows, [Input([], [], 0)], task.run)
-    assert len(empty.base) == 0
-    example = task.example()
-    got = list(outputs(task.model, task.rows, [Input([], [], 0), example, Input([], [], 0)], task.run))
-    assert [len(output.base) for output in got] == [0, example.n_units, 0]
 
 
 @pytest.mark.usefixtures("either_way")

@@ -29,10 +29,8 @@ def test_one_process_on_the_cpu(capfd: pytest.CaptureFixture[str]) -> None:
     ("precision", "features", "predicting", "training"),
     [
         ("auto", {"avx512_bf16": True}, torch.float32, torch.bfloat16),
-        ("auto", {"amx_bf16": True}, torch.float32, torch.bfloat16),
         ("auto", {"avx2": True, "avx512_bf16": False}, torch.float32, torch.float32),
         ("auto", None, torch.float32, torch.float32),  # an older torch does not say
-        ("float32", {"avx512_bf16": True}, torch.float32, torch.float32),
         ("bfloat16", {}, torch.bfloat16, torch.bfloat16),
     ],
 )
@@ -94,7 +92,6 @@ def test_preparing_a_model_leaves_its_forward_alone() -> None:
             r"one input of 512 pieces does not fit .* memory: .*\(finetune --max-length\)",
         ),
         ((8, 512, 8192), "a batch of 8 inputs of 512 pieces does not fit .* memory: use a --max-tokens below 4,096"),
-        ((3, 512, 1500), "a batch of 3 inputs of 512 pieces does not fit .* memory: use a --max-tokens below 1,500"),
     ],
 )
 def test_what_is_too_large_for_the_gpu(numbers: tuple[int, int, int], message: str) -> None:

@@ -10,7 +10,6 @@ from greenadapt.models.mlm import MaskedLM
 from tests.support.small_tasks import EVERY_FAMILY, TinyModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 def plain_model(tiny_model: TinyModel, architecture: str, **config: Any) -> Any:
@@ -67,7 +66,7 @@ def test_the_loss_and_its_gradient_are_those_of_plain_transformers(tiny_model: T
     assert compared > 12
 
 
-@pytest.mark.parametrize("architecture", ["Bert", "Roberta", "DistilBert"])
+@pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
 def test_added_rows_are_read_and_never_guessed(tiny_model: TinyModel, architecture: str) -> None:
     plain = plain_model(tiny_model, architecture)
     n_rows = plain.config.vocab_size
@@ -97,29 +96,6 @@ def test_a_decoder_with_a_weight_of_its_own(tiny_model: TinyModel) -> None:
     loss = ours(model, inputs, labels)
     assert loss.item() == pytest.approx(plain(**inputs, labels=labels).loss.item(), abs=1e-5)
     assert any(weight is model.decoder.weight for weight in model.head_parameters)
-
-
-def test_weights_are_there_once_and_the_head_is_what_is_not_the_encoder(tiny_model: TinyModel) -> None:
-    plain = plain_model(tiny_model, "Bert")
-    model = MaskedLM(plain, plain.config.vocab_size - 4)
-    names = [name for name, _ in model.named_parameters()]
-    assert len(names) == len({id(weight) for weight in model.parameters()}) == len(model.state_dict())
-    head = {id(weight) for weight in model.head_parameters}
-    in_head = {name.split("predictions.")[1] for name, weight in model.named_parameters() if id(weight) in head}
-    layers = ("dense", "LayerNorm")
-    expected = {f"transform.{layer}.{kind}" for layer in layers for kind in ("weight", "bias")} | {"decoder.bias"}
-    assert in_head == expected
-
-
-def test_no_targets_at_all(tiny_model: TinyModel) -> None:
-    model = MaskedLM(plain_model(tiny_model, "Bert"), 100)
-    inputs, _ = inputs_and_labels(100)
-    logits = model(torch.zeros(0, dtype=torch.int64), **inputs)["logits"]
-    assert logits.shape == (0, 100)
-    loss = cross_entropy(logits, torch.zeros(0, dtype=torch.int64), reduction="sum")
-    torch.autograd.backward(loss)
-    assert loss.item() == 0
-    assert all(weight.grad is not None and not weight.grad.any() for weight in model.parameters())
 
 
 def test_logits_stay_exact_under_autocast(tiny_model: TinyModel) -> None:

@@ -46,12 +46,6 @@ def test_the_rows_of_examples(pairs: list[tuple[list[int], list[int]]], pad: int
             assert rows.ids[positions].tolist() == view
 
 
-def test_many_examples_are_joined_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("greenadapt.models.rows._CHUNK", 7)
-    rows = Rows.of((views([i, 3 * i], [i, 5 * i]) for i in range(50)), 0, [])
-    assert rows.ids.tolist() == sorted({f * i for i in range(50) for f in (1, 3, 5)})
-
-
 def test_rows_that_are_not_held_are_named() -> None:
     rows = Rows(np.array([0, 1, 4, 9]))
     assert rows.compact(np.array([[9, 0], [4, 4]])).tolist() == [[3, 0], [2, 2]]

@@ -52,7 +52,7 @@ from tests.support.small_texts import text_file
 
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 LABELS = {"id2label": {"0": "O", "1": "B-drug", "2": "I-drug"}, "label2id": {"O": 0, "B-drug": 1, "I-drug": 2}}
-STEPS = 30
+STEPS = 10
 
 
 def plain(folder: Path, head: str, seed: int = 0, **config: Any) -> transformers.PreTrainedModel:
@@ -186,7 +186,7 @@ def test_a_new_head_is_that_of_transformers(
     assert model.config.id2label == expected.config.id2label
 
 
-@pytest.mark.parametrize("source_type", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("source_type", [torch.bfloat16])
 def test_half_precision_is_trained_and_written_in_full(
     tiny_model: TinyModel, tmp_path: Path, source_type: torch.dtype
 ) -> None:
@@ -205,8 +205,9 @@ def test_half_precision_is_trained_and_written_in_full(
     assert checkpoint.embedding().dtype in (np.float16, ml_dtypes.bfloat16)
 
 
-@pytest.mark.parametrize("head", ["TokenClassification", "SequenceClassification"])
-@pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
+@pytest.mark.parametrize(
+    ("architecture", "head"), [("Bert", "TokenClassification"), ("Roberta", "SequenceClassification")]
+)
 def test_a_head_for_other_labels_is_made_anew(
     tiny_model: TinyModel, tmp_path: Path, architecture: str, head: str
 ) -> None:
@@ -300,8 +301,7 @@ def test_no_code_is_named_in_what_is_written(tiny_model: TinyModel, tmp_path: Pa
 @pytest.mark.parametrize(
     ("architecture", "config", "expected"),
     [
-        ("BertModel", {}, True), ("ElectraModel", {}, True), ("RobertaModel", {"type_vocab_size": 1}, False),
-        ("DistilBertModel", {}, False), ("MPNetModel", {}, False), ("ModernBertModel", {}, False),
+        ("BertModel", {}, True), ("RobertaModel", {"type_vocab_size": 1}, False), ("DistilBertModel", {}, False),
     ],
 )  # fmt: skip
 def test_segments(tiny_model: TinyModel, architecture: str, config: dict[str, Any], expected: bool) -> None:
@@ -327,7 +327,7 @@ def test_a_configuration_names_no_code(tiny_model: TinyModel, named: dict[str, A
     assert not [key for key in json.loads(model.config.to_json_string()) if key in named]
 
 
-@pytest.mark.parametrize("broken", [{"hidden_act": "os.system"}, {"layer_norm_eps": "x"}, {"hidden_dropout_prob": 5}])
+@pytest.mark.parametrize("broken", [{"hidden_act": "os.system"}, {"layer_norm_eps": "x"}])
 def test_a_configuration_that_transformers_refuses_is_named(tiny_model: TinyModel, broken: dict[str, Any]) -> None:
     folder = tiny_model()
     set_config(folder, **broken)
@@ -335,7 +335,7 @@ def test_a_configuration_that_transformers_refuses_is_named(tiny_model: TinyMode
         open_encoder(Checkpoint.open(folder), 5)
 
 
-@pytest.mark.parametrize("family", ["Bert", "Roberta", "DistilBert", "Electra", "ModernBert", "DebertaV2"])
+@pytest.mark.parametrize("family", ["Bert", "Roberta", "ModernBert", "DebertaV2"])
 def test_a_head_of_two_layers_is_the_models_own_with_another_one(
     family: str, tiny_model: TinyModel, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from greenadapt.config import FIELDS_OF_A_TASK, TaskConfig, TaskName
 from greenadapt.errors import InputError, UsageError
 from greenadapt.tasks.base import Encoder, Fold, load_task, make_task
 from greenadapt.tasks.classification import ClassificationTask
+from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question

@@ -1,10 +1,9 @@
 """Models of several tasks on disk: the base for plain transformers, a task's own file, and nothing else's."""
 
-import copy
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,12 +15,12 @@ from greenadapt.checkpoints.layout import task_names
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, AdapterName
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.models.adapters.multitask import head_spec, open_multitask, open_tasks
+from greenadapt.models.adapters.multitask import open_tasks
 from greenadapt.models.rows import Rows
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.models.weights import InferenceModel, trained_table
 from tests.support.small_encoders import PAD, batch, encoder
-from tests.support.small_multitask import CONFIGS, PALS, describe, fitted, moved_model, write_multitask
+from tests.support.small_multitask import CONFIGS, describe, fitted, moved_model, write_multitask
 from tests.support.small_shared import ARCHITECTURES, N_OUTPUTS, moved, multitask, plain_model, shared_encoder
 from tests.support.small_tasks import TinyModel, expanded
 
@@ -29,20 +28,14 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 NONE = AdapterConfig("none")
 PALS_12 = AdapterConfig("pals", 68)
-NAMES = get_args(AdapterName)
 INPUTS = batch([7, 3, 5])
 
 
-@pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize(
-    ("architecture", "head"),
-    [
-        *(("Bert", head) for head in N_OUTPUTS),
-        *((name, head) for name in ("Roberta", "XLMRoberta") for head in ("TokenClassification", "QuestionAnswering")),
-    ],
+    ("architecture", "head"), [*(("Bert", head) for head in N_OUTPUTS), ("Roberta", "QuestionAnswering")]
 )
-def test_without_adapters_it_is_the_model_of_transformers(architecture: str, head: str, training: bool) -> None:
-    model = moved(multitask({"t": NONE}, head, shared_encoder(architecture))).train(training)
+def test_without_adapters_it_is_the_model_of_transformers(architecture: str, head: str) -> None:
+    model = moved(multitask({"t": NONE}, head, shared_encoder(architecture))).train()
     plain, inputs = plain_model(model, "t", architecture), batch([7, 3, 5], 0, PAD[architecture])
     outputs, gradients = [], []
     for called, task, base in ((model, {"task": "t"}, model.encoder), (plain, {}, plain.base_model)):
@@ -70,7 +63,7 @@ def test_segments_and_a_dropout_of_the_head_reach_it() -> None:
     assert not torch.equal(model(INPUTS.ids, INPUTS.mask, task="t")["logits"], plain)
 
 
-@pytest.mark.parametrize("adapter", NAMES)
+@pytest.mark.parametrize("adapter", ["pals", "houlsby", "top-attention", "lhuc"])
 def test_a_step_of_one_task_has_no_gradients_for_others(adapter: AdapterName) -> None:
     model = multitask({"a": AdapterConfig(adapter), "b": AdapterConfig(adapter)})
     model.train()
@@ -110,27 +103,6 @@ def test_a_task_starts_alike_whatever_the_others_are() -> None:
     assert torch.equal(beside.part("b").head.weight, multitask({"b": NONE}, encoder=base).part("b").head.weight)
 
 
-def test_nothing_stays_behind_a_call() -> None:
-    model = moved(multitask({"t": AdapterConfig("houlsby-pals", 12)}))
-    plain = model.encoder(input_ids=INPUTS.ids).last_hidden_state
-    adapted = model(INPUTS.ids, task="t")["logits"]
-    assert torch.equal(model.encoder(input_ids=INPUTS.ids).last_hidden_state, plain)
-    with pytest.raises(IndexError):
-        model(INPUTS.ids + 1000, task="t")
-    assert torch.equal(model.encoder(input_ids=INPUTS.ids).last_hidden_state, plain)
-    assert torch.equal(model(INPUTS.ids, task="t")["logits"], adapted)
-
-
-def test_a_copy_is_a_model_of_its_own() -> None:
-    model = moved(multitask({"t": PALS_12}))
-    before = model(INPUTS.ids, task="t")["logits"]
-    twin = copy.deepcopy(model)
-    assert torch.equal(twin(INPUTS.ids, task="t")["logits"], before)
-    moved(twin.part("t").adapter)
-    assert not torch.equal(twin(INPUTS.ids, task="t")["logits"], before)
-    assert torch.equal(model(INPUTS.ids, task="t")["logits"], before)
-
-
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_weights_are_those_of_the_encoder_and_of_each_task(architecture: str) -> None:
     base = shared_encoder(architecture)
@@ -147,17 +119,7 @@ def test_weights_are_those_of_the_encoder_and_of_each_task(architecture: str) ->
     assert torch.equal(twin(INPUTS.ids, task="a.b")["logits"], model(INPUTS.ids, task="a.b")["logits"])
 
 
-def test_parts_are_where_and_what_the_encoder_is() -> None:
-    base = shared_encoder().to(torch.bfloat16).train()
-    model = multitask({"t": PALS_12}, encoder=base)
-    assert {weight.dtype for weight in model.parameters()} == {torch.bfloat16}
-    assert model.part("t").training
-    with torch.device("meta"):
-        shapes = multitask({"t": PALS_12}, encoder=shared_encoder().to("meta"))
-    assert {weight.device.type for weight in shapes.parameters()} == {"meta"}
-
-
-@pytest.mark.parametrize("adapter", NAMES)
+@pytest.mark.parametrize("adapter", ["pals", "bert-layer"])
 def test_logits_are_exact_under_autocast(adapter: AdapterName) -> None:
     for head in N_OUTPUTS:
         model = multitask({"t": AdapterConfig(adapter)}, head)
@@ -178,14 +140,6 @@ def test_other_encoders_are_refused(architecture: str, config: dict[str, Any], m
     with pytest.raises(UsageError) as caught:
         multitask({"t": NONE}, encoder=encoder(architecture, **config))
     assert message in str(caught.value)
-
-
-def test_a_task_that_is_not_there_is_named() -> None:
-    model = multitask({"a": NONE, "b": NONE})
-    with pytest.raises(MissingError, match="the model has no task c: it has a, b"):
-        model(INPUTS.ids, task="c")
-    with pytest.raises(UsageError, match="--layers has layer 3, the model has 2"):
-        multitask({"a": AdapterConfig(layers="3")})
 
 
 SHRINK = 0.9
@@ -260,7 +214,7 @@ def test_the_base_alone_is_a_plain_model(architecture: str, tiny_model: TinyMode
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [None, 3, 7])
+@pytest.mark.parametrize("seed", [None, 7])
 def test_each_task_comes_back_bit_for_bit(seed: int | None, written: Written) -> None:
     for name in WEIGHT_NAMES:
         expected = written.logits(seed or 3, name)
@@ -318,21 +272,3 @@ def test_names_are_no_paths(written: Written) -> None:
         (folder / "multitask.json").write_text(json.dumps({"tasks": broken}))
         with pytest.raises(InputError, match=r"multitask\.json: tasks"):
             task_names(folder)
-
-
-def test_settings_that_are_broken(written: Written) -> None:
-    file = written.folder / "tasks" / "ner" / "task.json"
-    settings = json.loads(file.read_text())
-    for broken in ({"adapter": {"size": -1}}, {"adapter": {"nothing": 1}}, {"adapter": 3}, {"task": 1}, {"labels": 3}):
-        file.write_text(json.dumps({**settings, **broken}))
-        with pytest.raises(InputError, match=r"ner/task\.json|1 is not a task"):
-            open_named(written.folder, ["ner"])
-
-
-def test_a_checkpoint_without_a_pooler_gets_one_by_the_seed(tiny_model: TinyModel, tmp_path: Path) -> None:
-    source = Checkpoint.open(tiny_model("BertForMaskedLM"))
-    heads = {"ill.1": head_spec(fitted(tmp_path, "ill.1"), PALS)}
-    models = [open_multitask(source, heads, Rows.all(source.n_rows), seed) for seed in (0, 0, 1)]
-    poolers = [model.encoder.pooler.dense.weight for model in models]  # type: ignore[union-attr]
-    assert torch.equal(poolers[0], poolers[1])
-    assert not torch.equal(poolers[0], poolers[2])

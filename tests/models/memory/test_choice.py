@@ -53,7 +53,7 @@ def _train(
         (str(train),),
         test=str(test),
         task=TaskConfig(task=task, max_length=64),
-        training=replace(TRAIN, epochs=6),
+        training=replace(TRAIN, epochs=6 if task == "ner" else 3),
         memory=general and str(tmp_path / general),
         memory_config=MemoryConfig(**memory),
     )
@@ -178,36 +178,17 @@ def test_only_some_of_several_models_need_it(tiny_model: TinyModel, tmp_path: Pa
     assert "qa: up to date" in run_alone(*command).stdout
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"general": {}},
-        {"layers": None},
-        {"strategy": "foo"},
-        3,
-        {},
-    ],
-)
+@pytest.mark.parametrize("change", [{"general": {}}, {"strategy": "foo"}, {}])
 def test_broken_settings(change: Any, tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
     folder = tiny_model("BertForQuestionAnswering")
     base = find_model(str(folder))
     memory = json.loads(json.dumps(MemoryChoice(base, MemoryConfig(), "0").as_settings()))
-    broken = change if change in (3, {}) else memory | change
+    broken = change if change == {} else memory | change
     settings = {**make_task(TaskConfig(task="qa")).settings(), "memory": broken}
     (folder / "task.json").write_text(json.dumps(settings))
     data = qa_file(tmp_path / "test.json", 4)
     error = last_line(run_alone("qa", "--model", folder, "--data", data, code=1))
     assert "task.json" in error
-
-
-@pytest.mark.slow
-def test_an_xlm_roberta_model_can_have_a_memory_of_another(tiny_model: TinyModel, tmp_path: Path) -> None:
-    general = tiny_model("XLMRobertaModel", name="base", initializer_range=0.1)
-    folder = tiny_model("XLMRobertaForMaskedLM", name="domain", initializer_range=0.1)
-    assert general.parent == folder.parent
-    run, _ = _train(tmp_path, folder, "classification")
-    assert read_json(run / "task.json")["memory"]["general"]["source"] == str(general)
-    assert len(lines(run / "seeds" / "0" / "predictions.jsonl")) == 24
 
 
 @pytest.mark.slow
@@ -267,17 +248,6 @@ def test_chunks_for_other_layers_are_as_even_as_can_be(n_general: int, data: st.
     assert max(lengths) - min(lengths) <= 1
 
 
-@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=4))
-def test_each_state_is_read_once_and_found_again(bounds: list[tuple[int, int]]) -> None:
-    ranges = [(min(bound), max(bound)) for bound in bounds]
-    source = ",".join(f"{low}-{high}" for low, high in ranges)
-    chosen = plan(layers=tuple(range(3, 3 + len(ranges))), source=source)
-    assert chosen.sources == tuple(tuple(range(low, high + 1)) for low, high in ranges)
-    assert chosen.states == tuple(sorted({state for states in chosen.sources for state in states}))
-    for number, states in enumerate(chosen.sources):
-        assert chosen.states[chosen.rows(number)] == states
-
-
 def test_other_layers_and_states() -> None:
     assert plan(strategy="single", layers=(3,), source="0") == MemoryPlan((3,), ((0,),), False)
     assert plan(strategy="multiple", layers=(2, 5), n_general=6).sources == ((1,), (3,))
@@ -308,19 +278,14 @@ def test_added_logits_need_the_last_state_alone() -> None:
     [
         ({"layers": (6, 13)}, ["layer 13", "has 12"]),
         ({"strategy": "single", "layers": (3, 9)}, ["single feeds one layer", "names 2"]),
-        ({"strategy": "gated", "layers": (3, 6, 9)}, ["gated feeds one layer", "names 3"]),
         (
             {"n_general": 2, "layers": (1, 2, 3)},
             ["feeds 3 layers with as many parts of the general model, which has 2 layers"],
         ),
         ({"source": "1-6"}, ["has 1 ranges", "feeds 2 layers"]),
         ({"source": "1-6,7-13"}, ["state 13", "has 12 layers"]),
-        ({"source": "1-6,12-7"}, ["'12-7' is not a range"]),
-        ({"source": "1-6,"}, ["'' is not a range"]),
-        ({"source": "1-6,-7"}, ["'-7' is not a range"]),
         ({"source": "papers"}, ["'papers' is not a range", "paper, reference"]),
         ({"strategy": "single", "source": "1-6"}, ["1-6", "takes one state"]),
-        ({"strategy": "multiple", "layers": (1, 2), "source": "1,2-3"}, ["2-3", "takes one state"]),
     ],
 )
 def test_what_cannot_be_says_both_numbers(config: dict[str, Any], words: list[str]) -> None:

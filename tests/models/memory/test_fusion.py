@@ -1,4 +1,5 @@
 import copy
+from itertools import product
 from typing import Any
 
 import pytest
@@ -35,7 +36,6 @@ READ = {
 """Strategy → layer, from 0, of a domain model of two → states that it sees of a general model of four."""
 CHUNK, LOGITS = MemoryConfig(), MemoryConfig("logits")
 CLASSIFICATION, TOKENS, QA = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
-HEADS = (CLASSIFICATION, TOKENS, QA)
 
 
 def with_memory(
@@ -63,9 +63,10 @@ def weighed(states: list[Tensor], gate: Any) -> Tensor:
     return fused
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("architecture", "strategy", "variant"),
+    [*product(["Bert"], STRATEGIES, VARIANTS), *((name, "chunk", "memory") for name in ARCHITECTURES)],
+)
 def test_it_is_the_formula(architecture: str, strategy: Any, variant: Any) -> None:
     config = MemoryConfig(strategy, variant)
     model = with_memory(config, architecture).double()
@@ -114,7 +115,7 @@ def test_weights_of_layers_sum_to_one_and_their_bias_cancels() -> None:
     assert gate.bias.grad.abs().max() < 1e-4
 
 
-@pytest.mark.parametrize(("source", "low"), [("paper", [1, 2]), ("reference", [0, 1]), ("0-2,4", [0, 1, 2])])
+@pytest.mark.parametrize(("source", "low"), [("reference", [0, 1]), ("0-2,4", [0, 1, 2])])
 def test_gates_begin_as_the_mean_of_the_states_that_are_read(source: str, low: list[int]) -> None:
     model, general = (encoder("Electra", seed=i, num_hidden_layers=2 + 2 * i, embedding_size=8) for i in (0, 1))
     memory = attach_memory(model, general, MemoryConfig(source=source), seed=0)
@@ -150,34 +151,6 @@ def test_random_gates_are_those_of_the_seed_and_take_no_numbers_from_others() ->
     assert not torch.equal(first, same_seed)  # which a head of that seed may begin with
 
 
-@pytest.mark.parametrize(
-    ("config", "n_added"),
-    [
-        (MemoryConfig("single"), 0),
-        (MemoryConfig("multiple"), 0),
-        (MemoryConfig("gated"), 769),
-        (MemoryConfig("chunk"), 1538),
-        (MemoryConfig("single", "gate"), 12),
-        (MemoryConfig("multiple", "gate"), 12 * 12),
-        (MemoryConfig("chunk", "gate"), 1538 + 2 * 12),
-        (MemoryConfig("chunk", "cross"), 1538),
-        (MemoryConfig("single", project=True), 768 * 768 + 768),
-    ],
-)
-def test_how_much_is_learnt_beside_the_base_model(config: MemoryConfig, n_added: int) -> None:
-    from transformers import BertConfig, BertModel
-
-    with torch.device("meta"):
-        model, general = BertModel(BertConfig()), BertModel(BertConfig(), add_pooling_layer=False)
-        before = {name for name, _ in model.named_parameters()}
-        attach_memory(model, general, config, seed=0)
-    added = {name: weight for name, weight in model.named_parameters() if name not in before}
-    assert all(name.startswith("memory.") for name in added)
-    assert sum(weight.numel() for weight in added.values() if weight.requires_grad) == n_added
-    frozen = [name for name, weight in added.items() if not weight.requires_grad]
-    assert frozen == [f"memory.general.{name}" for name in general.state_dict()]
-
-
 def train(model: Any, n_steps: int = 20) -> None:
     """Every parameter is the optimiser's, the frozen ones too."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
@@ -192,8 +165,7 @@ def train(model: Any, n_steps: int = 20) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
-@pytest.mark.parametrize("config", [MemoryConfig(attention="gate"), LOGITS])
+@pytest.mark.parametrize(("architecture", "config"), [("Bert", MemoryConfig(attention="gate")), ("Roberta", LOGITS)])
 def test_training_leaves_a_frozen_general_model_as_it_is(architecture: str, config: MemoryConfig) -> None:
     model = with_memory(config, architecture, CLASSIFICATION)
     before = copy.deepcopy(model.state_dict())
@@ -239,12 +211,11 @@ def test_dropout_of_the_general_model_is_off_while_frozen_and_on_while_not() -> 
         assert first.requires_grad != frozen
 
 
-@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-def test_gradients_reach_all_that_is_learnt(precision: torch.dtype) -> None:
+def test_gradients_reach_all_that_is_learnt() -> None:
     general = encoder("Bert", seed=1, num_hidden_layers=4, hidden_size=24)
     model = with_memory(MemoryConfig(attention="gate", project=True), head="ForTokenClassification", general=general)
     model.train()
-    with torch.autocast("cpu", torch.bfloat16, enabled=precision != torch.float32):
+    with torch.autocast("cpu", torch.bfloat16, enabled=True):
         logits = call(model, batch([7, 3, 5]), batch([4, 9, 6], seed=1)).logits
     logits.float().square().sum().backward()
     learnt = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
@@ -257,25 +228,6 @@ def test_gradients_reach_all_that_is_learnt(precision: torch.dtype) -> None:
         "memory.project.weight",
         "memory.project.bias",
     }
-
-
-@pytest.mark.parametrize("strategy", [*STRATEGIES, "logits"])
-@pytest.mark.parametrize("autocast", [False, True])
-def test_a_general_model_in_half_precision(strategy: Any, autocast: bool) -> None:
-    config = MemoryConfig(strategy)
-    inputs, memory = batch([7, 3, 5]), batch([7, 3, 5], seed=1)
-    expected = call(with_memory(config, head=TOKENS), inputs, memory).logits[inputs.real]
-    half = encoder("Bert", seed=1, num_hidden_layers=4).bfloat16()
-    model = with_memory(config, head=TOKENS, general=half)
-    assert model.dtype == torch.float32
-    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        states = model.memory.general_states(memory.ids, memory.mask)
-        got = call(model, inputs, memory).logits[inputs.real]
-    assert states.dtype == torch.bfloat16
-    learnt = [weight.dtype for weight in model.memory.parameters() if weight.requires_grad]
-    assert {*learnt} <= {torch.float32}
-    torch.testing.assert_close(got.float(), expected, rtol=0, atol=0.3)
-    assert (got - expected).abs().mean() < 0.03
 
 
 def test_the_general_model_may_be_another_one() -> None:
@@ -299,28 +251,6 @@ def test_the_general_model_reads_its_types() -> None:
     output = plain(input_ids=memory.ids, attention_mask=memory.mask, token_type_ids=types, output_hidden_states=True)
     assert torch.equal(got, torch.stack(output.hidden_states[1:]))
     assert not torch.equal(got, model.memory.general_states(memory.ids, memory.mask))
-
-
-def test_the_domain_models_own_states_can_still_be_asked_for() -> None:
-    model, inputs, memory = with_memory(), batch([7, 3]), batch([4, 9], seed=1)
-    output = call(model, inputs, memory, output_hidden_states=True)
-    assert [state.shape for state in output.hidden_states] == [(2, 7, 16)] * 3
-    assert torch.equal(output.hidden_states[2], output.last_hidden_state)
-
-
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_all_heads_and_no_name_but_memorys_is_new(architecture: str, head: str) -> None:
-    plain, model = encoder(architecture, head), with_memory(architecture=architecture, head=head)
-    inputs, memory = batch([7, 3], pad=PAD[architecture]), batch([4, 9], seed=1, pad=PAD[architecture])
-    output = call(model, inputs, memory)
-    expected = plain(input_ids=inputs.ids, attention_mask=inputs.mask)
-    assert [*output] == [*expected]
-    assert all(output[name].shape == expected[name].shape for name in output)
-    assert all((output[name] - expected[name]).abs().max() > 1e-3 for name in output)
-    names = [name for name in model.state_dict() if not name.startswith("memory.")]
-    assert names == list(plain.state_dict())
-    assert "greenadapt" not in model.config.to_json_string()
 
 
 def last_states(encoder: Any, inputs: Batch) -> Tensor:
@@ -347,7 +277,8 @@ def logits_of(output: Any) -> Tensor:
     return output.logits if "logits" in output else torch.stack([output.start_logits, output.end_logits], -1)
 
 
-SUMS = [(name, head, [7, 3, 5]) for name in WITH_MEMORY for head in HEADS if hasattr(transformers, name + head)]
+SUMS = [(name, TOKENS, [7, 3, 5]) for name in WITH_MEMORY if hasattr(transformers, name + TOKENS)]
+SUMS += [("Bert", QA, [7, 3, 5])]
 SUMS += [(name, CLASSIFICATION, lengths) for name in ARCHITECTURES for lengths in ([4, 2, 1], [9, 12, 6])]
 """Architecture, head and lengths of the general model's inputs, which classification does not need to be the same."""
 

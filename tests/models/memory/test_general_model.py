@@ -54,8 +54,7 @@ def test_the_states_are_those_of_plain_transformers_for_base_pieces(tiny_model: 
     torch.testing.assert_close(model.memory.general_states(**inputs), torch.stack(hidden[1:]), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("frozen", [True, False])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("frozen", "precision"), [(True, "float32"), (True, "bfloat16"), (False, "bfloat16")])
 def test_a_frozen_model_is_in_half_precision_on_such_a_machine(
     tiny_model: TinyModel, frozen: bool, precision: Any
 ) -> None:
@@ -130,23 +129,6 @@ def test_pairs_keep_their_segments(tiny_model: TinyModel) -> None:
     assert torch.equal(read["memory_types"], expected["token_type_ids"])
 
 
-def test_a_batch_without_padding_has_no_mask(tiny_model: TinyModel) -> None:
-    folder = adapted(tiny_model)
-    _, reader = _reader(folder, folder.parent / "base")
-    ids = np.array([2, reader.added.first_id, 3, 2, reader.added.first_id, 3])
-    read = reader.read(Features(ids, np.zeros(6, np.int32), np.array([3, 3])))
-    assert set(read) == {"memory_ids", "memory_types"}
-    pieces = reader.added.pieces.values[: reader.added.pieces.offsets[1]]
-    assert read["memory_ids"].tolist() == [[2, *pieces.tolist(), 3]] * 2
-
-
-def test_a_general_model_without_segments_is_given_none(tiny_model: TinyModel) -> None:
-    folder = adapted(tiny_model)
-    general = tiny_model("BertModel", name="alike", type_vocab_size=1)
-    _, reader = _reader(folder, general)
-    assert set(reader.read(Features(np.array([2, 3]), np.array([0, 1]), np.array([2])))) == {"memory_ids"}
-
-
 def test_of_a_longer_text_the_first_pieces_and_the_last_special_token_are_read(tiny_model: TinyModel) -> None:
     folder = adapted(tiny_model)
     general = tiny_model("BertModel", name="short", max_position_embeddings=16)
@@ -166,12 +148,6 @@ def test_of_a_longer_text_the_first_pieces_and_the_last_special_token_are_read(t
     assert len(inputs.types) == len(inputs.ids)
     views = ClassificationTask().inference([Text("tachycardia"), Text(" ".join(NEW * 4)), Text("")], encoder)
     assert reader.n_cut(views) == 1
-
-
-def test_nothing_at_all_is_read_as_nothing(tiny_model: TinyModel) -> None:
-    folder = adapted(tiny_model)
-    _, reader = _reader(folder, folder.parent / "base")
-    assert len(reader.in_base_pieces(Features.of([])).ids) == 0
 
 
 def test_another_vocabulary_is_refused(tiny_model: TinyModel) -> None:
