@@ -62,7 +62,7 @@ def test_nothing_to_train_on_is_said() -> None:
         TaskDataset.of([], Rows.all(9), "QuestionAnswering", 0)
 
 
-@pytest.mark.parametrize("mix", ["sample", "fixed", "batch", "both", "base", "expanded"])
+@pytest.mark.parametrize("mix", ["sample", "batch", "both"])
 def test_an_epoch_has_every_example(mix: Mix) -> None:
     items, expanded = epoch_order(50, mix, 8, seed=3, epoch=1)
     times = 2 if mix == "both" else 1
@@ -141,7 +141,7 @@ def test_padding_is_no_answer() -> None:
     torch.testing.assert_close(_loss("QuestionAnswering", padded, targets, mask), expected)
 
 
-@pytest.mark.parametrize("head", ["TokenClassification", "SequenceClassification"])
+@pytest.mark.parametrize("head", ["TokenClassification"])
 def test_bfloat16_logits_are_summed_in_float32(head: str) -> None:
     targets = torch.zeros((2, 3) if head == "TokenClassification" else 2, dtype=torch.int64)
     logits = torch.randn(*targets.shape, 5, dtype=torch.bfloat16)

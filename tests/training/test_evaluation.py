@@ -60,13 +60,6 @@ def test_each_view_and_the_chosen_one(tiny_model: TinyModel, pool: Pool) -> None
     assert evaluation.logits == {}
 
 
-def test_a_model_without_added_words_has_one_view(tiny_model: TinyModel) -> None:
-    evaluation = evaluated(tiny_model(), "expanded", keep_logits=True)
-    assert list(evaluation.views) == ["base"]
-    assert evaluation.scores == evaluation.views["base"]
-    assert list(evaluation.logits) == ["base"]
-
-
 def test_logits_are_kept_by_view(tiny_model: TinyModel) -> None:
     evaluation = evaluated(adapted(tiny_model), keep_logits=True)
     arrays = stacked(evaluation.logits)
@@ -75,10 +68,3 @@ def test_logits_are_kept_by_view(tiny_model: TinyModel) -> None:
     assert arrays["base"].dtype == np.float32
     np.testing.assert_array_equal(arrays["base"], np.concatenate([logits(row, 1) for row in BASE]))
     np.testing.assert_array_equal(arrays["expanded"][3:4], logits(EXPANDED[1], 3))
-
-
-def test_every_example_needs_its_output(tiny_model: TinyModel) -> None:
-    encoder = Encoder.of(Checkpoint.open(tiny_model()), 64)
-    outputs = list(run(TASK.inference(SENTENCES, encoder)))[:2]
-    with Silent().bar("test", None, "examples") as bar, pytest.raises(ValueError, match="zip"):
-        Evaluation.of(TASK, SENTENCES, outputs, None, bar)

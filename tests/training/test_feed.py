@@ -12,7 +12,7 @@ from greenadapt.config import Mix, RunConfig, SamplingConfig, TrainConfig
 from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Feature, Input
 from greenadapt.training.batches import TaskDataset
-from greenadapt.training.feed import Draw, Feed, Plan, Purpose, draw_is_expanded, epoch_order, random_bits, task_seed
+from greenadapt.training.feed import Draw, Feed, Plan, draw_is_expanded, epoch_order, random_bits, task_seed
 
 TEXTS = "SequenceClassification"
 SIZES = {"a": 11, "b": 4, "c": 11}
@@ -97,13 +97,6 @@ def test_every_pass_over_a_task_has_all_of_it_in_a_new_order(sampling: Any) -> N
         assert len({draw.expanded.tobytes() for draw in drawn}) > 1
 
 
-def test_tasks_of_one_size_have_orders_and_coins_of_their_own() -> None:
-    feed = _feed(SamplingConfig("round-robin"))
-    for part in ("items", "expanded"):
-        a, c = ([getattr(draw, part).tolist() for draw in _draws(feed, task)] for task in ("a", "c"))
-        assert a[:3] != c[:3]
-
-
 def test_fixed_coins_are_a_tasks_own_and_stay() -> None:
     feed = _feed(SamplingConfig("round-robin", 60), mix="fixed")
     coins: dict[str, dict[int, bool]] = {}
@@ -123,11 +116,6 @@ def test_a_tasks_passes_do_not_depend_on_the_other_tasks() -> None:
         assert first == second
 
 
-def test_the_seed_decides_the_order_of_a_task() -> None:
-    orders = [_draws(_feed(SamplingConfig("round-robin"), seed), "a")[0].items.tolist() for seed in (1, 2)]
-    assert orders[0] != orders[1]
-
-
 def test_annealing_ends_with_the_last_step_also_where_steps_are_limited() -> None:
     sizes = {"large": 390, "small": 10}
     config = SamplingConfig("anneal", steps_per_epoch=500)
@@ -136,14 +124,6 @@ def test_annealing_ends_with_the_last_step_also_where_steps_are_limited() -> Non
     shares = cut.schedule.reshape(3, 500).mean(axis=1)
     for share, power in zip(shares, (1, 0.6, 0.2), strict=True):
         assert abs(share - 10**power / (10**power + 390**power)) < 0.07
-
-
-def test_seeds_of_tasks_differ() -> None:
-    seeds = [
-        task_seed(seed, name) for seed in (0, 1, 2**32 - 1) for name in ("a", "b", "ab", "ba", "a-b", "aa", "aaaaa")
-    ]
-    assert len({*seeds}) == len(seeds)
-    assert all(0 <= seed < 2**64 for seed in seeds)
 
 
 def test_random_bits_are_numpys_philox() -> None:
@@ -176,8 +156,3 @@ def test_one_view_and_both() -> None:
     assert draw_is_expanded("expanded", 0, 0, np.arange(4)).all()
     assert draw_is_expanded("both", 0, 0, np.arange(4)).tolist() == [False, True, False, True]
     assert draw_is_expanded("sample", 0, 0, np.arange(0)).tolist() == []
-
-
-def test_purposes_are_independent() -> None:
-    drawn = [tuple(random_bits(4, 0, purpose, 0)) for purpose in Purpose]
-    assert len(set(drawn)) == len(Purpose)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import Precision, RunConfig
@@ -84,10 +84,9 @@ class Recorded(FinetuneRun):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("patience", "n_epochs"), [(None, 6), (2, None)])
-def test_the_best_epoch_is_kept(model: Path, tmp_path: Path, patience: int | None, n_epochs: int | None) -> None:
+def test_the_best_epoch_is_kept(model: Path, tmp_path: Path) -> None:
     setup = make_setup(
-        model, tmp_path, contrary=True, keep="best", patience=patience, epochs=6, learning_rate=3e-3, weight_decay=0.1
+        model, tmp_path, contrary=True, keep="best", patience=2, epochs=6, learning_rate=3e-3, weight_decay=0.1
     )
     run = Recorded(setup, 0, tmp_path / "seed")
     weights, scores = train_and_finish(run, tmp_path / "whole")
@@ -95,7 +94,7 @@ def test_the_best_epoch_is_kept(model: Path, tmp_path: Path, patience: int | Non
     dev = [row["dev"]["macro_f1"] for row in history]
     best = int(np.argmax(dev))  # the first of equals
     assert best < len(dev) - 1
-    assert len(history) == (n_epochs or best + 1 + 2)
+    assert len(history) == best + 1 + 2
     assert (scores["epoch"], scores["epochs"]) == (best + 1, len(history))
     assert scores["dev"] == history[best]["dev"]
     name = "bert.embeddings.word_embeddings.weight"
@@ -111,17 +110,6 @@ def test_the_best_epoch_is_kept(model: Path, tmp_path: Path, patience: int | Non
 
 
 @pytest.mark.slow
-def test_the_last_epoch_is_kept_unless_asked_otherwise(model: Path, tmp_path: Path) -> None:
-    run = Recorded(make_setup(model, tmp_path, contrary=True), 0, tmp_path / "seed")
-    weights, scores = train_and_finish(run, tmp_path / "whole")
-    assert torch.equal(weights["classifier.weight"], run.after[-1]["classifier.weight"])
-    assert (scores["epoch"], scores["epochs"]) == (3, 3)
-    assert scores["dev"] == lines(tmp_path / "seed" / "history.jsonl")[-1]["dev"]
-    sizes = dict.fromkeys(("train", "inputs", "dev", "test"), 24)
-    assert scores["counts"] == {**sizes, "rows": Checkpoint.open(model).n_rows, "rows_used": len(run.rows)}
-
-
-@pytest.mark.slow
 def test_the_history_has_the_mean_loss_of_each_epoch(model: Path, tmp_path: Path) -> None:
     run = FinetuneRun(make_setup(model, tmp_path, max_steps=7), 4, tmp_path / "seed")
     steps = watch_steps(run)
@@ -133,9 +121,7 @@ def test_the_history_has_the_mean_loss_of_each_epoch(model: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("precision", "in_bfloat16"), [("float32", ()), ("bfloat16", ("train", "dev", "test")), ("auto", ("train",))]
-)
+@pytest.mark.parametrize(("precision", "in_bfloat16"), [("bfloat16", ("train", "dev", "test")), ("auto", ("train",))])
 def test_training_and_evaluation_run_in_the_precision(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: Precision, in_bfloat16: tuple[str, ...]
 ) -> None:
@@ -156,24 +142,18 @@ def test_training_and_evaluation_run_in_the_precision(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "at", "code"),
-    [(signal.SIGINT, 1, None), (signal.SIGALRM, 4, TIME_UP), (signal.SIGTERM, 9, 143)],
-)
-def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(
-    model: Path, tmp_path: Path, number: int, at: int, code: int | None
-) -> None:
+def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: Path) -> None:
+    number, at = signal.SIGALRM, 4
     setup = make_setup(model, tmp_path, keep="best", weight_decay=0.1)
     expected, scores = train_and_finish(FinetuneRun(setup, 3, tmp_path / "seed"), tmp_path / "whole")
     stopped = FinetuneRun(replace(setup, progress=Signalling(number, at)), 3, tmp_path / "again")
     with time_limits():
         limit_time(3600, is_alone=True)
         before = signal.getsignal(number)
-        with pytest.raises((KeyboardInterrupt, SystemExit)) as raised:
+        with pytest.raises(SystemExit) as raised:
             stopped.train()
         assert signal.getsignal(number) == before
-    assert isinstance(raised.value, KeyboardInterrupt) == (number == signal.SIGINT)
-    assert getattr(raised.value, "code", None) == code
+    assert raised.value.code == TIME_UP
     assert read_json(tmp_path / "again" / ".state" / "state.json")["number"] == at
     resumed = replace(setup, progress=Notes())
     weights, resumed_scores = train_and_finish(FinetuneRun(resumed, 3, tmp_path / "again"), tmp_path / "whole2")
@@ -194,21 +174,9 @@ class KilledError(RuntimeError):
     """Stands for a kill."""
 
 
-@pytest.mark.parametrize(("seconds", "saved_steps"), [(-1, [3, 6, 9]), (60, [9])])
-def test_epochs_of_a_few_steps_are_not_saved_by_themselves(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int, saved_steps: list[int]
-) -> None:
-    monkeypatch.setattr(loop, "_SECONDS_BETWEEN_EPOCHS_SAVED", seconds)
-    run, saved = FinetuneRun(make_setup(model, tmp_path, epochs=3), 0, tmp_path / "seed"), []
-    monkeypatch.setattr(run.training, "save", lambda state, record: saved.append(run.training.number))
-    run.train()
-    assert saved == saved_steps
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("scores_before", [[0.5, 0.7], [0.5, 0.6, 0.7]])
 def test_the_kept_weights_are_those_of_the_named_epoch_after_a_kill(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scores_before: list[float]
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run is killed when a better epoch's weights are on disk, but the state names the first epoch; on a GPU the
     repeated epochs may then be worse."""
@@ -232,7 +200,7 @@ def test_the_kept_weights_are_those_of_the_named_epoch_after_a_kill(
         return run
 
     with pytest.raises(KilledError):
-        scored("seed", scores_before, is_killed=True).train()
+        scored("seed", [0.5, 0.6, 0.7], is_killed=True).train()
     resumed = scored("seed", [0.3, 0.4, 0.2])
     resumed_weights, resumed_scores = train_and_finish(resumed, tmp_path / "whole")
     weights, scores = train_and_finish(scored("undisturbed", [0.5, 0.3, 0.4, 0.2]), tmp_path / "whole2")
@@ -253,15 +221,3 @@ def test_a_diverging_run_leaves_the_last_good_state(
     state = ArrayFile(tmp_path / "seed" / ".state" / "state.safetensors")
     assert all(np.isfinite(state[name]).all() for name in state.names if name.startswith("weights/"))
     assert not (tmp_path / "seed" / "scores.json").exists()
-
-
-def test_a_best_epoch_that_lacks_a_weight_is_refused(model: Path, tmp_path: Path) -> None:
-    run = FinetuneRun(make_setup(model, tmp_path, keep="best", max_steps=3), 0, tmp_path / "seed")
-    run.train()
-    [best] = run.folder.glob(".best*")
-    weights = load_file(best)
-    del weights["classifier.bias"]
-    save_file(weights, best, {"shrink": "1.0"})
-    with pytest.raises(InputError, match=r"best-1.safetensors has other weights than the model: remove .*seed"):
-        run.finish(tmp_path / "whole")
-    assert not (tmp_path / "whole").exists()

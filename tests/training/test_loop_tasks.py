@@ -21,7 +21,7 @@ from greenadapt.tasks.base import Feature
 from greenadapt.training import loop
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Draw, Feed, Plan
-from greenadapt.training.loop import Step, Training, learning_rate
+from greenadapt.training.loop import Training, learning_rate
 from tests.support.small_inputs import NER, QA, TEXTS, assert_same, by_hand, items_of, weights_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -61,7 +61,7 @@ def _train(**changes: Any) -> TrainConfig:
     return TrainConfig(**{"epochs": 2, "batch_size": 4, "learning_rate": 1e-3, "weight_decay": 0.1, **changes})
 
 
-@pytest.mark.parametrize("adapter", ["pals", "low-rank", "houlsby", "lhuc", "top-attention", "top-ffn-2", "none"])
+@pytest.mark.parametrize("adapter", ["pals", "houlsby", "top-ffn-2", "none"])
 def test_a_step_touches_the_encoder_and_its_own_task_alone(tiny_model: Build, adapter: AdapterName) -> None:
     """Every task was trained before, so that momentum and decay would show."""
     model = _model(tiny_model, AdapterConfig(adapter))
@@ -119,8 +119,7 @@ def _plain(model: MultitaskModel, items: Any, feed: Feed) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("steady_adam")
-@pytest.mark.parametrize("sampling", ["round-robin", "anneal"])
-@pytest.mark.parametrize("max_tokens", [4096, 30])
+@pytest.mark.parametrize(("sampling", "max_tokens"), [("round-robin", 4096), ("anneal", 30)])
 def test_it_learns_what_plain_torch_learns(
     tiny_model: Build, sampling: Sampling, max_tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,13 +174,3 @@ def test_every_weight_has_made_as_many_steps_as_its_task(tiny_model: Build, tmp_
         expected = n_steps["texts"] if "pooler" in name else 9
         assert n == (n_steps[task] if task in HEADS else expected), name
     assert "encoder.pooler.dense.weight" in steps
-
-
-@pytest.mark.slow
-def test_steps_tell_their_task(tiny_model: Build) -> None:
-    training = _training(_model(tiny_model), _feed(_train(mix="both")))
-    assert (training.steps_an_epoch, training.n_steps) == (6 + 6 + 3, 30)
-    steps: list[Step] = list(training.train_steps())
-    assert [step.task for step in steps[:4]] == ["tags", "texts", "answers", "tags"]
-    assert [step.epoch for step in steps] == [1] * 15 + [2] * 15
-    assert [step.examples for step in steps if step.task == "answers"] == ([4, 4, 2] * 4)[:10]

@@ -18,14 +18,13 @@ from greenadapt.config import AdapterConfig, MemoryConfig, RunConfig, SamplingCo
 from greenadapt.errors import InputError
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel
-from greenadapt.models.rows import Rows
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder, TaskData, make_task
 from greenadapt.training.finetune import FinetuneRun, FinetuneSetup, SharedTasks
 from greenadapt.training.loop import learning_rate
 from tests.support.processes import digests
 from tests.support.small_multitask import CONFIGS, PALS, task_file
-from tests.support.small_tasks import Json, Notes, Signalling, TinyModel, adapted, lines, read_json, watch_steps
+from tests.support.small_tasks import Json, Notes, Signalling, TinyModel, adapted, lines, read_json
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 METRICS = {"ner": "f1", "ill.1": "by_class.ill.f1", "number": "pearson", "qa": "f1"}
@@ -131,19 +130,6 @@ def test_the_encoder_is_one_that_plain_transformers_loads(model: Path, tmp_path:
         assert changed(state_of(run.model.part(data.name)), part) == []
 
 
-def test_the_model_holds_the_rows_that_any_task_reads(model: Path, tmp_path: Path) -> None:
-    setup = make_setup(model)
-    run = FinetuneRun(setup, 0, tmp_path / "seed")
-    seen = []
-    for data in setup.tasks:
-        seen += data.task.training(data.train, data.encoder, 0, Silent())
-        for examples in (*data.dev.values(), *data.test.values()):
-            seen += list(data.task.inference(examples, data.encoder))
-    expected = Rows.seen(seen, setup.first_encoder.special)
-    assert run.rows.ids.tolist() == expected.ids.tolist()
-    assert run.model.get_input_embeddings().weight.shape[0] == len(expected) < setup.checkpoint.n_rows
-
-
 def test_sets_that_are_cut_are_named(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model, ("ill.1",))
     short = replace(setup.tasks[0], encoder=Encoder.of(setup.checkpoint, 8))
@@ -204,33 +190,6 @@ def test_the_epoch_with_the_best_average_is_kept(model: Path, tmp_path: Path, mo
     shrink = math.prod(1 - 0.1 * learning_rate(k, 20, 0.1, 7e-3) for k in range(10))
     expected = setup.checkpoint.embedding()[unused] * np.float32(shrink)
     np.testing.assert_allclose(ids[unused].numpy(), expected, rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_tasks_without_sets_have_no_scores(model: Path, tmp_path: Path) -> None:
-    setup = make_setup(model)
-    bare = tuple(replace(data, dev={}, test={}) for data in setup.tasks)
-    scores = train_and_finish(FinetuneRun(replace(setup, tasks=bare), 0, tmp_path / "seed"), tmp_path / "whole")
-    assert scores["average"] == {}
-    assert scores["tasks"] == {"ner": {}, "ill.1": {}}
-    assert "epoch" not in scores
-    assert all("dev" not in row for row in lines(tmp_path / "seed" / "history.jsonl"))
-    tasks = (bare[0], setup.tasks[1])
-    scores = train_and_finish(FinetuneRun(replace(setup, tasks=tasks), 0, tmp_path / "some"), tmp_path / "whole2")
-    assert scores["tasks"]["ner"] == {}
-    assert scores["average"].keys() == {"dev", "test"}
-
-
-@pytest.mark.slow
-def test_the_history_tells_of_each_task(model: Path, tmp_path: Path) -> None:
-    run = FinetuneRun(make_setup(model), 4, tmp_path / "seed")
-    steps = watch_steps(run)
-    train_and_finish(run, tmp_path / "whole")
-    for row in lines(tmp_path / "seed" / "history.jsonl"):
-        for name, task in row["tasks"].items():
-            losses = [step.loss for step in steps if (step.epoch, step.task) == (row["epoch"], name)]
-            assert (task["steps"], task["loss"]) == (len(losses), pytest.approx(np.mean(losses)))
-        assert sum(task["steps"] for task in row["tasks"].values()) == 5
 
 
 @pytest.mark.slow
