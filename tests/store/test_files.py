@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from greenadapt.checkpoints.source import find_model
-from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.errors import InputError, MissingError
 from greenadapt.store.files import (
-    described_in,
     expanded,
     path_name,
     publish_folder,
@@ -45,14 +44,6 @@ def test_anything_but_an_object_is_refused_in_one_line_with_the_name(tmp_path: P
     for path in (tmp_path / "nowhere" / "task.json", file / "task.json"):
         with pytest.raises(MissingError, match=r"fine-tuned model.*task\.json"):
             read_object(path, "fine-tuned model")
-
-
-def test_what_a_check_refuses_names_its_file_and_a_fault_of_the_check_stays_one() -> None:
-    with pytest.raises(InputError, match=r"^a\.json: it is 7: x$"), described_in("a.json", "x"):
-        raise UsageError("it is 7")
-    for error in (TypeError, AttributeError, KeyError, ValueError):
-        with pytest.raises(error, match="ours"), described_in("a.json"):
-            raise error("ours")
 
 
 def test_a_path_is_named_by_its_last_part_and_its_place() -> None:

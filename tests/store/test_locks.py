@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -65,26 +64,6 @@ def test_another_thread_is_refused(tmp_path: Path) -> None:
         assert path.exists()
         assert str(os.getpid()) in (holder(path) or "")
     take()
-
-
-def test_asking_who_holds_it_disturbs_nobody(tmp_path: Path) -> None:
-    path = tmp_path / "l"
-    ended = Event()
-
-    def ask() -> None:
-        while not ended.is_set():
-            holder(path)
-
-    with ThreadPoolExecutor(2) as threads:
-        asking = [threads.submit(ask) for _ in range(2)]
-        try:
-            for _ in range(200):
-                path.write_text("process 1 on a killed host")
-                with lock(path):
-                    pass
-        finally:
-            ended.set()
-        assert [future.result() for future in asking] == [None, None]
 
 
 @pytest.mark.slow

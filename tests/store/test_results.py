@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -226,37 +225,43 @@ def test_killed_attempts_are_part_of_the_cost(place: Place, tmp_path: Path) -> N
 
 
 _KILLED = """
-import os, signal, sys
+import itertools, os, signal, sys
 from pathlib import Path
-from tests.store.test_results import Builder, job, make
+from tests.store.test_results import make, job
 from greenadapt.store.results import Place
 
-number, written = int(sys.argv[2]), 0
-def audit(event, arguments):
-    global written
-    writes = event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink")
-    writes |= event == "open" and isinstance(arguments[1], str) and arguments[1][0] in "wxa"
-    if writes and sys.argv[1] in str(arguments[0]):
-        written += 1
-        if written == number:
-            os.kill(os.getpid(), signal.SIGKILL)
+def kill_at(number, root):
+    written = 0
+    def audit(event, arguments):
+        nonlocal written
+        writes = event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink")
+        writes |= event == "open" and isinstance(arguments[1], str) and arguments[1][0] in "wxa"
+        if writes and str(root) in str(arguments[0]):
+            written += 1
+            if written == number:
+                os.kill(os.getpid(), signal.SIGKILL)
 
-sys.addaudithook(audit)
-root = Path(sys.argv[1])
-make(Place(root / "results" / "w2v", root / "names" / "c" / "m" / "w2v"), job(card=lambda *_: "card"))
+    sys.addaudithook(audit)
+    make(Place(root / "results" / "w2v", root / "names" / "c" / "m" / "w2v"), job(card=lambda *_: "card"))
+
+for number in itertools.count(1):
+    child = os.fork()
+    if not child:
+        kill_at(number, Path(sys.argv[1], str(number)))
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status == 0:
+        break
+    assert status == -signal.SIGKILL
 """
 
 
 @pytest.mark.slow
 def test_killed_at_every_write(tmp_path: Path) -> None:
     """At any moment there is no result, or a whole one; the same command again makes it."""
-    number, ended = 0, False
-    while not ended:
-        number += 1
-        root = tmp_path / str(number)
-        killed = subprocess.run([sys.executable, "-c", _KILLED, root, str(number)], check=False)
-        ended = killed.returncode == 0
-        assert ended or killed.returncode == -signal.SIGKILL
+    subprocess.run([sys.executable, "-c", _KILLED, tmp_path], check=True)
+    roots = [*tmp_path.iterdir()]
+    for root in roots:
         place = Place(root / "results" / "w2v", root / "names" / "c" / "m" / "w2v")
         if place.folder.exists():
             verified(open_result(place.folder, "w2v"))
@@ -267,7 +272,7 @@ def test_killed_at_every_write(tmp_path: Path) -> None:
         assert left(place) == ["w2v"]
         assert place.link is not None
         assert place.link.resolve() == place.folder
-    assert number > 8
+    assert len(roots) > 8
 
 
 _SLOW = """
