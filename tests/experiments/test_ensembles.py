@@ -1,7 +1,5 @@
 """The ensemble of G-MAP's table 1 from the kept logits of its members."""
 
-import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 from scipy.special import softmax
 
-from experiments.gmap import ensemble_scores, read_logits
+from experiments.gmap import ensemble_scores
 from greenadapt.config import TaskConfig, TrainConfig
 from greenadapt.errors import InputError, MissingError
 from greenadapt.models.task_folder import TaskFolder
@@ -60,18 +58,6 @@ def test_an_ensemble_has_the_mean_probabilities(runs: list[Path]) -> None:
     gold = np.array([row["label"] for row in lines(test)])
     labels = np.array(TaskFolder.open(str(runs[0])).task.labels)
     assert ensemble_scores(runs, SEED, str(test))["accuracy"] == np.mean(labels[shares.argmax(-1)] == gold)
-
-
-@pytest.mark.slow
-def test_the_pool_is_that_of_the_model(runs: list[Path], tmp_path: Path) -> None:
-    shutil.copytree(runs[0], tmp_path / "copy")
-    file, views = tmp_path / "copy" / "task.json", logits_in(runs[0])
-    views["mean"] = (views["base"] + views["expanded"]) / 2
-    assert not np.array_equal(views["base"], views["expanded"])
-    for pool in ("base", "expanded", "mean"):
-        file.write_text(json.dumps({**read_json(file), "pool": pool}))
-        logits = read_logits(TaskFolder.without_model(tmp_path / "copy", SEED))
-        np.testing.assert_array_equal(np.concatenate(logits), views[pool])
 
 
 @pytest.mark.slow
