@@ -1,6 +1,5 @@
 """The laboratory of ``benchmarks/gain``: its table from an empty folder, what a run sees, and its statistics."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -22,11 +21,10 @@ from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.store.arrays import ArrayFile
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.conll import Sentence
-from greenadapt.tasks.metrics import Difference, paired
+from greenadapt.tasks.metrics import paired
 from greenadapt.tasks.ner import NerTask
-from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from tests.conftest import WORDS, Notes, benchmark_module
-from tests.support.small_tasks import NEW, TinyModel, adapted, lines, ner_file, qa_file, read_json, session, texts_file
+from tests.conftest import Notes, benchmark_module
+from tests.support.small_tasks import lines, ner_file, qa_file, read_json, session, texts_file
 from tests.support.small_texts import text_file
 
 Json = dict[str, Any]
@@ -110,40 +108,6 @@ def test_one_command_makes_the_table_and_a_second_one_nothing(
     again = laboratory(*options)
     assert [record["scores"] for record in again[-2:]] == [record["scores"] for record in runs[-2:]]
     assert len(again) == len(runs)
-    written = (tmp_path / "work" / "table.json").read_text()
-
-    # The report has the runs of the settings that are asked for.
-    laboratory(*options, "--first-seed", 1, "--seeds", 1, "--steps", 5)
-    laboratory("report", *options, "--steps", 5)
-    (table,) = read_json(tmp_path / "work" / "table.json")
-    assert (table["of"], [row["seeds"] for row in table["arms"]]) == ("words, 5 steps at 0.007", [1, 1, 1])
-    laboratory("report", *options)
-    assert (tmp_path / "work" / "table.json").read_text() == written
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
-def test_the_recipe_is_chosen_on_development_sets(
-    laboratory: Callable[..., list[Json]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ("--sets", "words", "--budgets", 50, "--recipe-budget", 50, "--seeds", 1, "--batch-size", 8)
-    laboratory("recipe", *options, "--rates", 1e-5, 7e-3, "--step-counts", 24)
-    [file] = (tmp_path / "results").glob("recipe-*.jsonl")
-    runs = lines(file)
-    assert [(record["learning_rate"], record["arm"]) for record in runs] == [
-        (rate, arm) for rate in (1e-5, 7e-3) for arm in ("base", "both")
-    ]
-    dev = (tmp_path / "data" / "ner" / "words" / "devel.tsv").read_bytes() + b"\n"
-    assert [record["settings"]["measured"] for record in runs] == [{"dev": hashlib.sha256(dev).hexdigest()}] * 4
-    assert "Choice: 24 steps, base at 0.007, both at 0.007" in capsys.readouterr().out
-    for record in laboratory(*options, "--arms", "both"):
-        assert (record["steps"], record["settings"]["training"]["learning_rate"]) == (24, 7e-3)
-    words = (*options, "--chunk", 30, "--decoding", "argmax")  # read otherwise: without a grid of its own, then with it
-    for rate in (7e-3, 1e-5):
-        record = laboratory(*words, "--arms", "both")[-1]
-        assert record["settings"]["task"] == {"task": "ner"}
-        assert record["settings"]["training"]["learning_rate"] == rate
-        laboratory("recipe", *words, "--rates", 1e-5, "--step-counts", 24)
 
 
 def test_a_point_without_entities_is_not_chosen() -> None:
@@ -227,43 +191,13 @@ def test_controls_have_the_words_of_both_or_none(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-def test_each_trial_trains_another_model(
-    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train = ner_file(tmp_path / "train.tsv", 10)
-    training = TrainConfig(mix="both", max_steps=2, epochs=2, batch_size=8, learning_rate=7e-3)
-    request = FinetuneRequest.of_one(
-        str(adapted(tiny_model)), (str(train),), dev=str(train), test=str(train), training=training, save_logits=True
-    )
-
-    def trained(name: str) -> list[float]:
-        folder = finetune(session(tmp_path, name), request).folder
-        return list(ArrayFile(folder / SEEDS / "0" / LOGITS)["expanded"].ravel())
-
-    vectors = benchmark_module("gain.vectors")
-    matrix = np.random.default_rng(0).standard_normal((len(WORDS) + 1, 8)).astype(np.float32)
-    matrix[0] = 0
-    monkeypatch.setattr(vectors, "read_vectors", lambda _, source: ([*WORDS], matrix * len(source)))
-    models = {"plain": trained("plain")}
-    for name in ("late", "mid1", "input"):
-        with vectors.stacked(name):
-            models[name] = trained(name)
-    assert not any(first == second for first, second in combinations(models.values(), 2))
-    # Outside of a trial the program is what it was.
-    assert trained("again") == models["plain"]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize(("arm", "views"), [("control", ("base",)), ("default-pair", ("base", "expanded"))])
 def test_two_models_of_the_same_sentences_are_averaged(
-    arm: str,
-    views: tuple[str, ...],
     laboratory: Callable[..., list[Json]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     arms = benchmark_module("gain.arms").ARMS
+    arm, views = "default-pair", ("base", "expanded")
     averaged = arms[arm].averaged_with
     for name in ("default", "default-pair"):  # the text has too few words for rows from form
         monkeypatch.setitem(arms, name, replace(arms[name], rows={"rows": "norm"}))
@@ -271,7 +205,7 @@ def test_two_models_of_the_same_sentences_are_averaged(
                       "--learning-rate", 7e-3, "--steps", 2, "--batch-size", 32)  # fmt: skip
     first, pair = runs[-2:]
     sets = tmp_path / "work" / "sets" / "words"
-    [model] = [tmp_path / "base"] if arm == "control" else (tmp_path / "work" / "models").glob("*/*/expand-*")
+    [model] = (tmp_path / "work" / "models").glob("*/*/expand-*")
     seeds = (0, 1000)
     request = FinetuneRequest.of_one(
         str(model), (str(sets / "train-30-0.tsv"),), test=str(sets / "test-1000-0.tsv"), seeds=seeds,
@@ -289,71 +223,6 @@ def test_two_models_of_the_same_sentences_are_averaged(
             predictions = [task.decode(*pair) for pair in zip(examples, units, strict=True)]
             assert record["scores"][view] == pytest.approx(task.score(examples, predictions)["f1"])
     assert pair["cost"]["seconds"] > first["cost"]["seconds"]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
-def test_every_task_and_view_is_measured(laboratory: Callable[..., list[Json]], tmp_path: Path) -> None:
-    statistics = benchmark_module("gain.runs").statistics
-    file = tmp_path / "data" / "classification" / "texts" / "train.txt"
-    file.write_text(file.read_text() + '{"text": "odd", "label": "a class that draws lack"}\n')
-    sets = ("words", "texts", "papers:3")
-    options = ("--sets", *sets, "--budgets", "all", 20, "--seeds", 1, "--arms", "norm")
-    runs = laboratory(*options, "--learning-rate", 7e-3, "--steps", 4, "--max-length", 40)
-    assert {(record["set"], record["budget"], record["arm"]) for record in runs} == {
-        (name, budget, arm) for name in sets for budget in (None, 20) for arm in ("base", "norm")
-    }
-    for record in runs:
-        assert [*record["scores"]] == (["mean"] if record["arm"] == "base" else ["mean", "base", "expanded"])
-        assert record["unseen"].keys() == (record["scores"].keys() if record["set"] == "words" else set())
-        assert len(statistics(record)["mean"]) == (60 if record["set"] != "papers:3" else 4)
-        assert record["dev"].keys() == record["scores"].keys() if record["set"] != "papers:3" else record["dev"] is None
-    means = [record for record in read_json(tmp_path / "work" / "table.json") if record["of"].startswith("Mean")]
-    assert [(record["budget"], [row["sets"] for row in record["arms"]]) for record in means] == [
-        (None, [3, 3]),
-        (20, [3, 3]),
-    ]
-
-
-def test_the_table_has_a_column_for_each_domain(differences: ModuleType, tmp_path: Path) -> None:
-    write_report = benchmark_module("gain.report").write_report
-    scores = {"NCBI-disease": (6, 8), "BC2GM": (5, 5), "AnnoCTR": (2, 7)}  # right ones of 10, base and both
-
-    def record(name: str, arm: str, right: int) -> Json:
-        statistics = {"mean": differences.packed(np.tile([right, 10, 10], (20, 1)))}
-        training = {
-            "settings": {"training": {"learning_rate": 1e-4}},
-            "steps": 300,
-            "cost": {"seconds": 1, "energy_kwh": 0},
-        }
-        where = {"model": "minilm", "budget": 300, "set": name, "arm": arm, "seed": 0, "kind": "ner"}
-        return {**where, **training, "scores": {"mean": right / 10}, "unseen": {}, "statistics": statistics}
-
-    records = [record(name, arm, right) for name, scores_of_arm in scores.items()
-               for arm, right in zip(("base", "both"), scores_of_arm, strict=True)]  # fmt: skip
-    text = write_report(records, tmp_path / "table.md")
-    table = text.split("### ")[1].splitlines()
-    assert table[2] == "| arm | biomedicine (2) | cyber security (1) | mean of 3 sets |"
-    assert table[4] == "| base | 55.00 | 20.00 | 43.33 |"
-    # Without variation within sets, an interval is that of the sets that are drawn.
-    assert table[5].startswith("| both | +10.00 (+0.00 to +20.00) | +50.00 (+50.00 to +50.00) | +23.33 (")
-
-
-def test_rows_of_others_replace_only_the_new_rows(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    peers = benchmark_module("gain.peers")
-    expanded = adapted(tiny_model)
-    before, base = Checkpoint.open(expanded), Checkpoint.open(expanded.parent / "base")
-    rows = np.arange((before.n_rows - base.n_rows) * base.dim, dtype=np.float32).reshape(-1, base.dim)
-    monkeypatch.setitem(peers.PEERS, "omp", ("numpy", lambda model: rows))
-    missing = expanded.parent / "not-needed"
-    model = peers.Adapted(str(base.folder), missing, missing, missing, ExpandConfig(), expanded)
-    folder = peers.with_rows_of("omp", model)
-    after = Checkpoint.open(folder)
-    np.testing.assert_array_equal(after.embedding()[-len(rows) :], rows)
-    np.testing.assert_array_equal(after.embedding()[: base.n_rows], base.embedding())
-    for name in set(before.names) - {before.embedding_name}:
-        np.testing.assert_array_equal(after[name], before[name])
-    assert DualTokenizer.load(folder).encode(NEW[0]).expanded.ids.tolist() == [base.n_rows]
 
 
 def test_fewer_examples_are_a_part_of_more() -> None:
@@ -379,15 +248,6 @@ def test_entities_with_unseen_words(differences: ModuleType) -> None:
     ]
 
 
-@pytest.mark.parametrize("highest", [3, 300, 0.5])
-def test_statistics_are_kept_as_they_are_in_little_text(differences: ModuleType, highest: float) -> None:
-    random = np.random.default_rng(0)
-    statistics = highest * random.binomial(1, 0.3, (1000, 3))
-    packed = json.loads(json.dumps(differences.packed(statistics)))
-    np.testing.assert_array_equal(differences.unpacked(packed), statistics)
-    assert len(json.dumps(packed)) < 2000
-
-
 def test_the_difference_on_a_set_is_that_of_the_library(differences: ModuleType) -> None:
     random = np.random.default_rng(0)
     gold = random.integers(0, 4, size=(1, 30, 1))
@@ -398,17 +258,6 @@ def test_the_difference_on_a_set_is_that_of_the_library(differences: ModuleType)
     assert {name: interval[name] for name in interval} == pytest.approx(
         {name: getattr(expected, name) for name in interval}
     )
-
-
-def test_points_are_rounded_half_up(differences: ModuleType) -> None:
-    report = benchmark_module("gain.report")
-    difference = differences.Compared(0.3065, 0.3, np.full(2000, 0.00125))
-    row = {"arm": "both", "sets": 1, "seeds": 1, **dict.fromkeys((*report.VIEWS, "unseen"), 0.30625), "seconds": 1}
-    table = report._table("words", {"both": {**row, "compared": {next(iter(report.COMPARISONS)): difference}}})
-    assert "| 30.63 |" in table
-    assert "(+0.13 to +0.13)" in table
-    interval = Difference(0.3065, 0.3, 0.0065, 0.0025, 0.0125, 1.0)
-    assert benchmark_module("tables").with_interval(interval) == "+0.7 (+0.3 to +1.3)"
 
 
 def test_the_mean_over_sets_draws_the_sets(differences: ModuleType) -> None:
@@ -445,12 +294,3 @@ def test_no_paper_is_in_two_folds_and_every_question_in_one(tmp_path: Path) -> N
         folds.append({question.id for question in test})
     assert len(set.union(*folds)) == sum(map(len, folds)) == sum(sizes)
     assert max(map(len, folds)) - min(map(len, folds)) <= 1
-
-
-def test_fewer_questions_are_a_part_of_more() -> None:
-    drawn, chosen = benchmark_module("gain.sets").drawn, [paper(i, size) for i, size in enumerate([9, 1, 20, 4])]
-    small, large = (drawn(chosen, n, 0) for n in (6, 15))
-    ids = [{question["id"] for part in papers for question in part["qas"]} for papers in (small, large)]
-    assert [*map(len, ids)] == [6, 15]
-    assert ids[0] < ids[1]
-    assert drawn(chosen, 34, 0) == drawn(chosen, None, 0) == chosen
