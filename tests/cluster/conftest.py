@@ -9,7 +9,7 @@ from tests.support.small_cluster import started_cluster
 
 
 @pytest.fixture(scope="package")
-def four_nodes() -> Iterator[Any]:
-    """A Ray cluster of four nodes on this machine."""
+def nodes() -> Iterator[Any]:
+    """A Ray cluster of two nodes on this machine."""
     with started_cluster() as cluster:
         yield cluster

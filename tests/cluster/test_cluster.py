@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarn
 
 
 @pytest.fixture(scope="module")
-def cluster(four_nodes: Any) -> Iterator[clusters.Cluster]:
-    with connected(four_nodes.address) as cluster:
+def cluster(nodes: Any) -> Iterator[clusters.Cluster]:
+    with connected(nodes.address) as cluster:
         yield cluster
 
 
@@ -52,8 +52,8 @@ def _end_process_once(flag: str) -> str:
 
 
 def test_work_is_done_on_all_nodes_and_comes_back_in_order(cluster: clusters.Cluster) -> None:
-    assert len(cluster.nodes) == cluster.count(0) == 4
-    assert len(set(cluster.on_each_node(_process).values())) == 4
+    assert len(cluster.nodes) == cluster.count(0) == 2
+    assert len(set(cluster.on_each_node(_process).values())) == 2
     assert list(cluster.run(_square, range(20))) == [number * number for number in range(20)]
 
 
@@ -69,8 +69,9 @@ def test_work_ends_with_its_command(cluster: clusters.Cluster, tmp_path: Path) -
     """As after Ctrl-C, which comes while it waits: other work gets the cores at once."""
 
     def interrupt() -> None:
-        while len([*tmp_path.iterdir()]) < 4:
+        while len([*tmp_path.iterdir()]) < 2:
             time.sleep(0.1)
+        time.sleep(1)  # Ray loses a signal that comes while it hands out work
         _thread.interrupt_main()
 
     threading.Thread(target=interrupt, daemon=True).start()

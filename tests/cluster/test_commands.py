@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import threading
 import time
 from pathlib import Path
@@ -11,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from experiments import green
 from greenadapt.store.files import hash_file
 from tests.conftest import Run, last_line
-from tests.support.processes import MODULE, Forked
 from tests.support.small_cluster import ADDRESS, add_node, free_port
-from tests.support.small_tasks import TinyModel, adapted, lines, ner_file, qa_file, read_json, sentences
+from tests.support.small_tasks import TinyModel, adapted, lines, ner_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
 
@@ -32,7 +29,7 @@ def content(folder: Path) -> dict[str, object]:
     return content
 
 
-def spoil(four_nodes: Any, folder: Path) -> None:
+def spoil(nodes: Any, folder: Path) -> None:
     """Put a file where the state of a seed would be, and end a node as soon as another one is trained."""
     while not (works := [*folder.glob(".ner-base*")]):
         time.sleep(0.02)
@@ -40,13 +37,13 @@ def spoil(four_nodes: Any, folder: Path) -> None:
     (works[0] / "seeds" / "1" / ".state").write_text("not a folder")
     while not [*folder.rglob(".state/*")]:
         time.sleep(0.05)
-    four_nodes.remove_node(four_nodes.worker_nodes.copy().pop(), allow_graceful=False)
+    nodes.remove_node(nodes.worker_nodes.copy().pop(), allow_graceful=False)
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("one_thread")
 def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_fails(
-    run_alone: Run, four_nodes: Any, tiny_model: TinyModel, tmp_path: Path
+    run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path
 ) -> None:
     ours = adapted(tiny_model)
     for name, n in (("train", 40), ("test", 15)):
@@ -55,11 +52,11 @@ def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_f
     command += ["--test", "test.tsv", "--seeds", "2", "--epochs", "6", "--batch-size", "8", "--learning-rate", "0.007"]
     run_alone(*command, "--out", "alone/run")
     spread = tmp_path / "spread"
-    spoiling = threading.Thread(target=spoil, args=(four_nodes, spread), daemon=True)
+    spoiling = threading.Thread(target=spoil, args=(nodes, spread), daemon=True)
     spoiling.start()
-    failed = run_alone(*command, "--out", "spread/run", "--cluster", four_nodes.address, code=1)
+    failed = run_alone(*command, "--out", "spread/run", "--cluster", nodes.address, code=1)
     spoiling.join(60)
-    add_node(four_nodes)
+    add_node(nodes)
     print(failed.stderr)  # noqa: T201
     assert re.search(r"1 run failed.*base-\w+, seed 1 \(\w+Error", last_line(failed))
     assert not [path.name for path in spread.iterdir() if path.name[0] != "."]
@@ -72,65 +69,25 @@ def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_f
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("one_thread")
-def test_predictions_are_those_of_one_machine_also_after_a_kill(
-    run_alone: Run, four_nodes: Any, tiny_model: TinyModel, tmp_path: Path
-) -> None:
-    texts = [" ".join(words) for words in sentences(5 * 1024, 0)]
-    (tmp_path / "texts.txt").write_text("\n".join(texts))
-    ner_file(tmp_path / "train.tsv", 40)
-    run_alone("finetune", "--task", "ner", "-m", adapted(tiny_model), "--train", "train.tsv", "--epochs", "1")
-    [model] = (tmp_path / "runs").iterdir()
-    command = ["predict", "-m", model, "-i", "texts.txt"]
-    run_alone(*command, "-o", "alone.jsonl")
-    spread = [*command, "-o", "spread.jsonl", "--cluster", four_nodes.address]
-    killed, mark = Forked([*MODULE, *spread], tmp_path), tmp_path / ".spread.jsonl.shards.json"
-    while killed.poll() is None and not (mark.is_file() and read_json(mark)["n"] > 2):
-        time.sleep(0.02)
-    os.kill(killed.pid, signal.SIGKILL)
-    while killed.poll() is None:
-        time.sleep(0.02)
-    assert not (tmp_path / "spread.jsonl").exists()
-    n = read_json(mark)["n"]
-    ended = run_alone(*spread)
-    assert f"after {n - 1} finished parts" in ended.stderr  # the first one holds what is above the predictions
-    assert (tmp_path / "spread.jsonl").read_bytes() == (tmp_path / "alone.jsonl").read_bytes()
-    assert [path.name for path in tmp_path.glob(".spread*")] == []
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("one_thread")
-def test_answers_are_those_of_one_machine(
-    run_alone: Run, four_nodes: Any, tiny_model: TinyModel, tmp_path: Path
-) -> None:
-    qa_file(tmp_path / "squad.json", 300)
-    model = tiny_model("BertForQuestionAnswering")
-    command = ["qa", "-m", model, "--data", "squad.json"]
-    alone = run_alone(*command).stdout
-    assert alone.count("\n") == 301
-    assert run_alone(*command, "--cluster", four_nodes.address).stdout == alone
-
-
-@pytest.mark.long
 def test_a_node_without_the_model_is_named_before_any_work(
-    run_alone: Run, four_nodes: Any, tiny_model: TinyModel, tmp_path: Path
+    run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path
 ) -> None:
     ner_file(tmp_path / "train.tsv", 40)
     model = tiny_model()
     weights = (model / "model.safetensors").rename(tmp_path / "weights")
     (model / "model.safetensors").symlink_to(f"/proc/self/fd/{os.open(weights, os.O_RDONLY)}")  # only this process's
     command = ["finetune", "--task", "ner", "-m", model, "--train", "train.tsv", "--out", "run"]
-    assert f"node {ADDRESS} of the cluster" in last_line(run_alone(*command, "--cluster", four_nodes.address, code=1))
+    assert f"node {ADDRESS} of the cluster" in last_line(run_alone(*command, "--cluster", nodes.address, code=1))
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.long
 def test_another_version_on_a_node_is_refused(
-    run_alone: Run, four_nodes: Any, tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "text.txt").write_text("a heart\n" * 20)
     monkeypatch.setattr("greenadapt.__version__", "0.0.1")
-    command = ("w2v", "-c", "text.txt", "-m", tiny_model(), "--cluster", four_nodes.address)
+    command = ("w2v", "-c", "text.txt", "-m", tiny_model(), "--cluster", nodes.address)
     message = last_line(run_alone(*command, code=1))
     assert re.search(rf"node {ADDRESS} .* greenadapt .*, this machine has 0\.0\.1", message)
 
@@ -141,31 +98,3 @@ def test_a_wrong_address_ends_a_command_at_once(run_alone: Run, tiny_model: Tiny
     address = f"{ADDRESS}:{free_port()}"
     assert f"nothing answers at {address}" in last_line(run_alone(*command, address, code=1))
     assert "nowhere" in last_line(run_alone(*command, "nowhere", code=2))
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("one_thread")
-def test_an_experiment_is_that_of_one_machine(
-    four_nodes: Any, tiny_model: TinyModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for seed, name in enumerate(("train", "devel", "test")):
-        (tmp_path / "data/NCBI-disease").mkdir(parents=True, exist_ok=True)
-        ner_file(tmp_path / f"data/NCBI-disease/{name}.tsv", 16, seed)
-    recipe = tmp_path / "small.toml"
-    recipe.write_text('extends = "green-ner"\n[training]\nepochs = 1\nbatch-size = 8\n')
-    models = [tiny_model(name=name, initializer_range=0.1 * n) for n, name in enumerate(("base", "other"), 1)]
-    command = ["ner", "--recipe", recipe, "--only", "NCBI-disease", "--data", tmp_path / "data", "--seeds", 2, "--json"]
-    command += ["--method", "base", "--method", "reference", "--workspace", tmp_path / "ws"]
-    command += ["--model", f"base={models[0]}", "--model", f"reference={models[1]}"]
-
-    def run(out: str, *options: str) -> tuple[Any, str]:
-        green.main([str(argument) for argument in (*command, "--out", tmp_path / out, *options)])
-        printed = capsys.readouterr()
-        return json.loads(printed.out.replace(f"/{out}/", "/")), printed.err
-
-    on_cluster, _ = run("there", "--cluster", four_nodes.address)
-    assert on_cluster == run("here")[0]
-    cells = [cell for cell in on_cluster["cells"] if cell["table"] == "Table 2 (bottom)"]
-    assert [(cell["seeds"], cell["missing"]) for cell in cells] == [
-        (2, "")
-    ] * 6  # precision, recall and F1 of two models

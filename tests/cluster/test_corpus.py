@@ -88,7 +88,7 @@ def test_an_error_in_the_text_names_the_line_of_the_file(four_nodes: Any, tokeni
 
 def test_a_killed_node_changes_nothing(four_nodes: Any, texts: Path, tokenizer: Path, tmp_path: Path) -> None:
     def kill() -> None:
-        four_nodes.remove_node(four_nodes.list_all_nodes()[-1], allow_graceful=False)
+        nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
 
     try:
         result = prepared(texts, tokenizer, tmp_path / "many", CorpusConfig(), four_nodes.address, kill)

@@ -89,9 +89,9 @@ def _train(
 
 @pytest.mark.long
 def test_one_node_of_one_core_makes_the_bytes_of_one_machine(
-    four_nodes: Any, corpus: PreparedCorpus, alone: WordVectors, tmp_path: Path
+    nodes: Any, corpus: PreparedCorpus, alone: WordVectors, tmp_path: Path
 ) -> None:
-    with connected_to(four_nodes.address, 1) as cluster:
+    with connected_to(nodes.address, 1) as cluster:
         assert _train(corpus, CONFIG, tmp_path / "work", cluster).matrix.tobytes() == alone.matrix.tobytes()
 
 
@@ -114,10 +114,10 @@ with connected(address) as cluster:
 
 @pytest.mark.long
 def test_a_driver_that_was_killed_goes_on(
-    four_nodes: Any, corpus: PreparedCorpus, alone: WordVectors, tmp_path: Path
+    nodes: Any, corpus: PreparedCorpus, alone: WordVectors, tmp_path: Path
 ) -> None:
     work, notes = tmp_path / "work", list[str]()
-    arguments = [str(corpus.folder), str(work), four_nodes.address, repr(CONFIG)]
+    arguments = [str(corpus.folder), str(work), nodes.address, repr(CONFIG)]
     driver = subprocess.Popen([sys.executable, "-c", _DRIVER, *arguments])
     end = time.monotonic() + 100
     while not list(work.glob("checkpoint.safetensors")):
@@ -131,14 +131,14 @@ def test_a_driver_that_was_killed_goes_on(
         def note(self, message: str) -> None:
             notes.append(message)
 
-    with connected_to(four_nodes.address, 2) as cluster:
+    with connected_to(nodes.address, 2) as cluster:
         assert own_group(_train(corpus, CONFIG, work, cluster, Noting())) > own_group(alone) - LESS
     assert notes[0].startswith("resuming")
 
 
 @pytest.mark.long
-def test_what_nodes_cannot_do_is_said_in_one_line(four_nodes: Any, corpus: PreparedCorpus, tmp_path: Path) -> None:
-    with connected_to(four_nodes.address, 1) as cluster:
+def test_what_nodes_cannot_do_is_said_in_one_line(nodes: Any, corpus: PreparedCorpus, tmp_path: Path) -> None:
+    with connected_to(nodes.address, 1) as cluster:
         with pytest.raises(InputError, match="training diverged in epoch 1"):
             _train(corpus, replace(CONFIG, alpha=100), tmp_path / "work", cluster)
         cluster.nodes = [replace(node, memory=1000) for node in cluster.nodes]

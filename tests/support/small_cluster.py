@@ -20,14 +20,13 @@ _NOTICES_DEATH = {
 
 @contextmanager
 def started_cluster() -> Iterator[Any]:
-    """Start four nodes of one core each; ``address`` of the result is that of the head."""
+    """Start two nodes of one core each; ``address`` of the result is that of the head."""
     from ray.cluster_utils import Cluster
 
     head = {**_NODE, "include_dashboard": False, "_system_config": _NOTICES_DEATH}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
-        for _ in range(3):
-            add_node(cluster)
+        add_node(cluster)
         yield cluster
     finally:
         cluster.shutdown()
