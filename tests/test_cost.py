@@ -56,14 +56,6 @@ def test_a_gpu_counts_if_the_work_allocated_memory_there(
     assert meter.cost.energy_kwh == pytest.approx(energy)
 
 
-def test_a_computer_without_a_gpu_has_none_in_use() -> None:
-    import torch
-
-    if torch.cuda.is_initialized():
-        pytest.skip("this process uses a GPU")
-    assert cost._gpu_allocations() == []
-
-
 @pytest.mark.parametrize("parts", [{}, {"cuda": ModuleType("torch.cuda")}], ids=["torch", "torch.cuda"])
 def test_a_cost_is_kept_while_torch_is_imported(monkeypatch: pytest.MonkeyPatch, parts: dict[str, ModuleType]) -> None:
     """Which takes longer than the interval on a busy machine; a module has its parts only at the end."""

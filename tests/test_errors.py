@@ -70,16 +70,6 @@ def test_scores_are_rounded_half_up_by_the_decimal_number_that_is_meant() -> Non
     assert [as_percent(0.0625), as_percent(0.125, 0), rounded(float("nan"), 1)] == ["6.3%", "13%", "nan"]
 
 
-def test_no_share_that_is_printed_is_rounded_by_format() -> None:
-    root = Path(__file__).parents[1]
-    files = [*root.glob("greenadapt/cli/**/*.py"), *root.glob("greenadapt/report/**/*"), root / "benchmarks/tables.py"]
-    files += [root / "benchmarks/gain/report.py", root / "benchmarks/gain/recipe.py"]
-    by_format = re.compile(r"\{(?!%)[^{}]*:[^{}\"]*%\}|\{100 \* [^{}]*:[^{}\"]*f\}")
-    files = [path for path in files if path.suffix in (".py", ".j2")]
-    sources = {path.relative_to(root).as_posix(): path.read_text("utf-8") for path in files}
-    assert {name: by_format.findall(source) for name, source in sources.items() if by_format.search(source)} == {}
-
-
 def test_kinds_are_those_of_json() -> None:
     kinds = ["a number", "a number with a fraction", "a string", "a list", "an object", "null", "true", "false"]
     assert [*map(json_kind, (5, 1.5, "", [], {}, None, True, False))] == kinds

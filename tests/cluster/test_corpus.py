@@ -71,28 +71,28 @@ def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("config", [CorpusConfig(heldout=0.1), CorpusConfig(keep_duplicates=True)], ids=["", "all"])
 def test_the_bytes_and_counts_are_those_of_one_machine(
-    four_nodes: Any, texts: Path, tokenizer: Path, tmp_path: Path, config: CorpusConfig
+    nodes: Any, texts: Path, tokenizer: Path, tmp_path: Path, config: CorpusConfig
 ) -> None:
     expected = prepared(texts, tokenizer, tmp_path / "one", config)
-    assert prepared(texts, tokenizer, tmp_path / "many", config, four_nodes.address) == expected
+    assert prepared(texts, tokenizer, tmp_path / "many", config, nodes.address) == expected
     assert {"replaced", "empty_documents", "skipped_files", "dangling_links"} <= expected[1].keys()
     assert bool(expected[0]["duplicates"]) != config.keep_duplicates
 
 
-def test_an_error_in_the_text_names_the_line_of_the_file(four_nodes: Any, tokenizer: Path, tmp_path: Path) -> None:
+def test_an_error_in_the_text_names_the_line_of_the_file(nodes: Any, tokenizer: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "some words"}\n' * 2_500 + "[]\n" + '{"text": "some words"}\n' * 2_500)
     with pytest.raises(InputError, match=r"a\.jsonl:2501 is a list"):
-        prepared(path, tokenizer, tmp_path / "many", CorpusConfig(), four_nodes.address)
+        prepared(path, tokenizer, tmp_path / "many", CorpusConfig(), nodes.address)
 
 
-def test_a_killed_node_changes_nothing(four_nodes: Any, texts: Path, tokenizer: Path, tmp_path: Path) -> None:
+def test_a_killed_node_changes_nothing(nodes: Any, texts: Path, tokenizer: Path, tmp_path: Path) -> None:
     def kill() -> None:
         nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
 
     try:
-        result = prepared(texts, tokenizer, tmp_path / "many", CorpusConfig(), four_nodes.address, kill)
+        result = prepared(texts, tokenizer, tmp_path / "many", CorpusConfig(), nodes.address, kill)
     finally:
-        while len(four_nodes.list_all_nodes()) < 4:
-            add_node(four_nodes)
+        while len(nodes.list_all_nodes()) < 2:
+            add_node(nodes)
     assert result == prepared(texts, tokenizer, tmp_path / "one", CorpusConfig())
