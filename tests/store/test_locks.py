@@ -71,7 +71,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     """Also where the lock is removed and made again all the time: each adds to a number, and none is lost."""
     code = (
         "from greenadapt.errors import LockedError\n"
-        "n, number = 100, path.with_name('number')\n"
+        "n, number = 30, path.with_name('number')\n"
         "while n:\n"
         "    try:\n"
         "        with lock(path): number.write_text(str(int(number.read_text()) + 1)); n -= 1\n"
@@ -81,7 +81,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     command = [sys.executable, "-c", IMPORTS + code, str(tmp_path / "l")]
     writers = [subprocess.Popen(command) for _ in range(3)]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
-    assert (tmp_path / "number").read_text() == "300"
+    assert (tmp_path / "number").read_text() == "90"
 
 
 def test_a_child_does_not_keep_the_lock_of_its_dead_parent(tmp_path: Path) -> None:
