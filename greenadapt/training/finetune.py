@@ -7,7 +7,6 @@ One task alone trains a plain model of transformers with a head. Several tasks, 
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -250,8 +249,8 @@ class FinetuneRun:
         }
         if empty := [name for name, inputs in items.items() if name and not inputs]:
             raise InputError(f"task {empty[0]} has no examples to train on", "give training files that have some")
-        measured = chain(self._inputs("dev"), self._inputs("test"))
-        self.rows = Rows.seen(chain(*items.values(), measured), setup.first_encoder.special)
+        measured = (setup.inputs(data, kind, name) for kind in ("dev", "test") for data, name in self._sets(kind))
+        self.rows = Rows.seen(chain(*items.values(), *measured), setup.first_encoder.special)
         """The rows of the embedding that the model holds."""
         parts = SingleTask if setup.tasks[0].adapter is None else SharedTasks
         self._parts = parts(setup, self.rows, seed)
@@ -342,7 +341,7 @@ class FinetuneRun:
     def _evaluate(self, data: TaskData, kind: str, name: str, *, keep_logits: bool = False) -> Evaluation:
         """Predictions and scores of the current model on a set of ``kind`` ``dev`` or ``test``."""
         setup, examples = self.setup, getattr(data, kind)[name]
-        with self._bar(data.label(kind, name), len(examples)) as bar:
+        with setup.progress.bar(f"seed {self.seed}, {data.label(kind, name)}", len(examples), "examples") as bar:
             pool = setup.train.pool if data.encoder.has_words else None
             read = self._outputs(data, kind, name)
             return Evaluation.of(data.task, examples, read, pool, bar, keep_logits=keep_logits)
@@ -359,15 +358,8 @@ class FinetuneRun:
         )
         return outputs(self.model, self.rows, setup.inputs(data, kind, name), inference)
 
-    def _bar(self, label: str, n_examples: int) -> AbstractContextManager[Bar]:
-        return self.setup.progress.bar(f"seed {self.seed}, {label}", n_examples, "examples")
-
-    def _inputs(self, kind: str) -> Iterator[Input]:
-        """The inputs of the sets of ``kind`` ``dev`` or ``test``."""
-        for data, name in self._sets(kind):
-            yield from self.setup.inputs(data, kind, name)
-
     def _sets(self, kind: str) -> Iterator[tuple[TaskData, str]]:
+        """Each task, and the name of each of its sets of ``kind`` ``dev`` or ``test``."""
         for data in self.setup.tasks:
             for name in getattr(data, kind):
                 yield data, name

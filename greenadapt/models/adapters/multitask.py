@@ -284,15 +284,11 @@ class MultitaskModel(nn.Module):
         """
         part = self.part(task)
         with self._hooks.use(part.adapter):
-            states = self._encoded(input_ids, attention_mask, token_type_ids, arguments)
-            states = part.adapter.on_top(states, self._hooks.calls[-1])
+            output: Any = self.encoder(
+                input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids, **arguments
+            )
+            states = part.adapter.on_top(output.last_hidden_state, self._hooks.calls[-1])
         return part(states, self.pooler)
-
-    def _encoded(
-        self, ids: Tensor | None, mask: Tensor | None, types: Tensor | None, arguments: Mapping[str, Tensor | None]
-    ) -> Tensor:
-        output: Any = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=types, **arguments)
-        return output.last_hidden_state
 
 
 def _key(task: str) -> str:
