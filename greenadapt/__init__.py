@@ -27,13 +27,13 @@ TYPE_CHECKING = False  # not typing's, whose import would take longer than all t
 if TYPE_CHECKING:
     from typing import Any
 
-    from greenadapt.api.calls import adapt, finetune, load
+    from greenadapt.api.calls import adapt, finetune, finetune_tasks, load
     from greenadapt.api.models import AdaptedModel, EncoderModel
     from greenadapt.api.tasks import TaskModel
     from greenadapt.inference.search.index import Index
 
 __version__ = "0.3.0"
-__all__ = ["AdaptedModel", "EncoderModel", "Index", "TaskModel", "adapt", "finetune", "load"]
+__all__ = ["AdaptedModel", "EncoderModel", "Index", "TaskModel", "adapt", "finetune", "finetune_tasks", "load"]
 
 _LIES_IN = {
     "AdaptedModel": "api.models",
@@ -42,6 +42,7 @@ _LIES_IN = {
     "TaskModel": "api.tasks",
     "adapt": "api.calls",
     "finetune": "api.calls",
+    "finetune_tasks": "api.calls",
     "load": "api.calls",
 }
 

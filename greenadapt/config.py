@@ -142,6 +142,8 @@ class SessionOptions(Checked):
             needs="--cluster",
         ),
     ] = None
+    max_tokens: Count = 4096
+    """Pieces in a model in training at once; lower it if memory runs out. Commands have it in ``RunConfig``."""
 
 
 _HELD_OUT = Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, unset="0")

@@ -2,7 +2,7 @@
 
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from greenadapt.api.arguments import (
     Data,
@@ -39,6 +39,9 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
 from greenadapt.store.files import expanded
+
+if TYPE_CHECKING:
+    from greenadapt.stages.session import Session
 
 Encoder = str | PathLike[str] | EncoderModel
 
@@ -99,35 +102,30 @@ def adapt(
 
     from greenadapt.stages.adapt import adapt as stage
 
-    start = None if model is None else folder_of(model)
+    start = _folder(model)
     name = corpus_of(corpus, session.workspace.root)
     return AdaptedModel(stage(session, name, start, text, w2v, align, expand)[-1].path)
 
 
 @checked_call
 def finetune(
-    model: Encoder | TaskModel | None = None,
-    task: TaskName | TaskConfig | None = None,
-    train: Data | None = None,
+    model: Encoder | TaskModel,
+    task: TaskName | TaskConfig,
+    train: Data,
     dev: Data | None = None,
     test: Data | None = None,
     *,
     out: str | PathLike[str] | None = None,
-    seeds: NumberOfSeeds = 1,
-    seed: Seed = 0,
+    seeds: NumberOfSeeds | tuple[Seed, ...] = 1,
     training: TrainConfig = TrainConfig(),
     unlabelled: Data | None = None,
-    tasks: str | PathLike[str] | None = None,
-    adapter: AdapterConfig = AdapterConfig(),
-    sampling: SamplingConfig = SamplingConfig(),
     memory: Encoder | None = None,
     memory_config: MemoryConfig = MemoryConfig(),
     preset: Literal["paper"] | None = None,
-    run: RunConfig = RunConfig(),
     options: SessionOptions = SessionOptions(),
     progress: bool | Progress = True,
 ) -> TaskModel:
-    """Fine-tune a model, adapted or not, for a task, or for several that share its encoder.
+    """Fine-tune a model, adapted or not, for a task.
 
     It is ``greenadapt finetune``, and writes the same files.
 
@@ -140,18 +138,13 @@ def finetune(
         dev: Examples to evaluate on after every epoch.
         test: Examples to evaluate on at the end.
         out: The folder of the model, in place of one in ``runs`` below the current folder.
-        seeds: Number of models to train, each with its seed.
-        seed: The first of the seeds.
-        training: How the model is trained; what it does not set, greenadapt chooses for a single task.
+        seeds: Number of models to train, each with its seed, from 0; or the seeds.
+        training: How the model is trained; what it does not set, greenadapt chooses.
         unlabelled: Text of the domain without labels, or its path: a first model labels sentences of it, and the model
             learns from these, too. For NER.
-        tasks: A file (.toml) of tasks that share one encoder, instead of ``task``, ``train``, ``dev`` and ``test``.
-        adapter: What each of several tasks adds to the encoder.
-        sampling: How several tasks take turns.
         memory: A general model whose states the trained one sees (G-MAP), or ``"base"``.
         memory_config: How it does.
         preset: ``"paper"`` for the settings of the paper, where the configurations do not set them.
-        run: How training runs on its machine.
         options: The workspace, and which resources to use.
         progress: Whether to show notes and bars on stderr, or where to. Without, warnings are Python's own.
 
@@ -169,40 +162,89 @@ def finetune(
         >>> ner.scores["mean"]["f1"]
         0.87
     """
-    if tasks is not None and any(value is not None for value in (task, train, dev, test, unlabelled)):
-        raise UsageError(
-            "the file of tasks describes each task", "leave out task, train, dev, test and unlabelled, or tasks"
-        )
-    if tasks is None and task is None:
-        raise UsageError("no task", 'give "ner", "classification" or "qa", or a file of tasks')
-    if tasks is None and (adapter.explicit or sampling.explicit):
-        raise UsageError("adapter and sampling are for tasks that share an encoder", "give tasks, or leave them out")
     described = TaskConfig(task) if isinstance(task, str) else task
-    refuse_unused(training, adapter, sampling, run, options)
+    refuse_unused(training, options)
     session = make_session(options, progress, out)
+    root = session.workspace.root
+    examples = {
+        "train": labelled_sources(train, root, "train"),
+        "dev": single_labelled_source(dev, root, "dev"),
+        "test": single_labelled_source(test, root, "test"),
+        "unlabelled": None if unlabelled is None else text_source(unlabelled, root, "unlabelled"),
+    }
+    settings = {"training": training, "memory_config": memory_config, "run": RunConfig(options.max_tokens)}
+    explicit = training.explicit | described.explicit
+    return _train(session, model, described, preset, explicit, seeds, memory=_folder(memory), **examples, **settings)
 
+
+@checked_call
+def finetune_tasks(
+    model: Encoder | TaskModel,
+    tasks: str | PathLike[str],
+    *,
+    out: str | PathLike[str] | None = None,
+    seeds: NumberOfSeeds | tuple[Seed, ...] = 1,
+    training: TrainConfig = TrainConfig(),
+    adapter: AdapterConfig = AdapterConfig(),
+    sampling: SamplingConfig = SamplingConfig(),
+    memory: Encoder | None = None,
+    memory_config: MemoryConfig = MemoryConfig(),
+    preset: Literal["paper"] | None = None,
+    options: SessionOptions = SessionOptions(),
+    progress: bool | Progress = True,
+) -> TaskModel:
+    """Fine-tune a model for several tasks that share its encoder.
+
+    It is ``greenadapt finetune --tasks``, and writes the same files.
+
+    Args:
+        model: The model to train: an ``AdaptedModel``, a folder or a hub id.
+        tasks: The file (.toml) that describes the tasks.
+        adapter: What each task adds to the encoder.
+        sampling: How the tasks take turns.
+        out, seeds, training, memory, memory_config, preset, options, progress: As of ``finetune``.
+
+    Returns:
+        The fine-tuned model.
+
+    Raises:
+        UsageError: For a value that is not allowed.
+        MissingError: If a file or the model is not there, or torch is not installed.
+        InputError: If the file of tasks or examples are broken.
+        ConflictError: If ``out`` holds anything else.
+
+    Examples:
+        >>> many = greenadapt.finetune_tasks("minilm", "glue.toml", preset="paper")
+        >>> many.scores["average"]["dev"]["mean"]
+        0.8
+    """
+    refuse_unused(training, adapter, sampling, options)
+    session = make_session(options, progress, out)
+    settings = {"training": training, "memory_config": memory_config, "run": RunConfig(options.max_tokens)}
+    settings |= {"adapter": adapter, "sampling": sampling}
+    explicit = training.explicit | sampling.explicit
+    return _train(session, model, expanded(tasks), preset, explicit, seeds, memory=_folder(memory), **settings)
+
+
+def _folder(model: Encoder | TaskModel | None) -> str | None:
+    return None if model is None else folder_of(model)
+
+
+def _train(
+    session: "Session",
+    model: Encoder | TaskModel,
+    tasks: TaskConfig | Path,
+    preset: str | None,
+    explicit: frozenset[str],
+    seeds: int | tuple[int, ...],
+    **fields: Any,
+) -> TaskModel:
+    """Train one task, or those of a file; ``fields`` are those of ``make_request``."""
     from greenadapt.stages.finetune.compare import finetune as stage
     from greenadapt.stages.finetune.request import make_request
-    from greenadapt.stages.session import adapted_model
 
-    root = session.workspace.root
-    request = make_request(
-        adapted_model(session, None, None if model is None else folder_of(model)),
-        described or expanded(tasks or ""),
-        preset,
-        frozenset().union(*(config.explicit for config in (training, sampling, described) if config is not None)),
-        train=labelled_sources(train, root, "train"),
-        dev=single_labelled_source(dev, root, "dev"),
-        test=single_labelled_source(test, root, "test"),
-        unlabelled=None if unlabelled is None else text_source(unlabelled, root, "unlabelled"),
-        training=training,
-        adapter=adapter,
-        sampling=sampling,
-        run=run,
-        memory=None if memory is None else folder_of(memory),
-        memory_config=memory_config,
-        seeds=tuple(range(seed, seed + seeds)),
-    )
+    numbers = tuple(range(seeds)) if isinstance(seeds, int) else seeds
+    request = make_request(folder_of(model), tasks, preset, explicit, seeds=numbers, **fields)
     return TaskModel(stage(session, request).path)
 
 

@@ -33,9 +33,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "train": lambda value: greenadapt.finetune(NOWHERE, "ner", value),
     "memory_config": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", memory_config=value),
     "seeds": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", seeds=value),
-    "seed": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", seed=value),
 }
-OPTIONAL = {"task", "train"}
+OPTIONAL = {"task"}
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -34,7 +34,7 @@ def test_every_snippet_runs(
         exec(compile(snippet.replace('"minilm"', repr(str(model))), str(GUIDE), "exec"), names)
     assert len(names["encoded"].base.ids) > len(names["encoded"].expanded.ids)
     assert {*names["adapted"].words} > {"tachycardia", "coronavirus"}
-    assert {"line", "label", "score", "probabilities"} == {*names["row"]}
+    assert {"line", "text", "label", "score", "probabilities"} == {*names["row"]}
     assert {"config.json", "model.safetensors"} < {path for _, _, path in hub.files}
     assert hub.repos == {"me/reviews": True}
     assert "--epochs is 0, must be at least 1" in capsys.readouterr().out

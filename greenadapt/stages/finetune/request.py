@@ -308,8 +308,8 @@ def make_request(
     greenadapt chooses, what is not among the ``explicit`` settings.
     """
     is_paper, is_one = preset is not None, isinstance(tasks, TaskConfig)
-    papers = {"training": PAPER if is_one else PALS_PAPER, "sampling": PALS_PAPER_SAMPLING} if is_paper else {}
-    for name, paper in papers.items():
+    papers = {"training": PAPER} if is_one else {"training": PALS_PAPER, "sampling": PALS_PAPER_SAMPLING}
+    for name, paper in papers.items() if is_paper else ():
         values = {setting: value for setting, value in paper.items() if setting not in explicit}
         fields[name] = replace(fields[name], **values)
     others = ("adapter", "sampling") if is_one else ("train", "dev", "test", "unlabelled", "save_logits")
