@@ -23,6 +23,8 @@ The methods are those of Poerner et al., "Inexpensive Domain Adaptation of Pretr
 Nothing is imported before it is used: the command line must start at once, and so must ``import greenadapt``.
 """
 
+from greenadapt.version import __version__
+
 TYPE_CHECKING = False  # not typing's, whose import would take longer than all the rest
 if TYPE_CHECKING:
     from typing import Any
@@ -32,8 +34,17 @@ if TYPE_CHECKING:
     from greenadapt.api.tasks import TaskModel
     from greenadapt.inference.search.index import Index
 
-__version__ = "0.3.0"
-__all__ = ["AdaptedModel", "EncoderModel", "Index", "TaskModel", "adapt", "finetune", "finetune_tasks", "load"]
+__all__ = [
+    "AdaptedModel",
+    "EncoderModel",
+    "Index",
+    "TaskModel",
+    "__version__",
+    "adapt",
+    "finetune",
+    "finetune_tasks",
+    "load",
+]
 
 _LIES_IN = {
     "AdaptedModel": "api.models",

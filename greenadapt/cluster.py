@@ -257,7 +257,7 @@ def require_same_version(cluster: Cluster) -> None:
 
 
 def _version() -> str:
-    from greenadapt import __version__
+    from greenadapt.version import __version__
 
     return __version__
 

@@ -18,7 +18,7 @@ import greenadapt
 PACKAGE = Path(greenadapt.__file__).parent
 # From the bottom to the top: a package imports itself and lower lines; those on one line do not import each other.
 LAYERS = [
-    ["errors", "progress", "workers"],
+    ["errors", "progress", "version", "workers"],
     ["cluster", "cost"],
     ["fields", "architectures"],
     ["config", "store"],
@@ -99,6 +99,13 @@ def test_imports_point_one_way() -> None:
         imported = {name for name in _imports(path) if name.split(".")[0] != package}
         violations += [f"{module} imports {name}" for name in imported if height[name.split(".")[0]] >= height[package]]
     assert violations == []
+
+
+def test_nothing_imports_the_package_itself() -> None:
+    """``greenadapt/__init__`` imports the functions of ``api``, which are the highest."""
+    for module, path in _modules():
+        froms = [node for node in _import_nodes(path) if isinstance(node, ast.ImportFrom)]
+        assert not [node for node in froms if node.module == "greenadapt"], module
 
 
 def _folder(module: str) -> str:

@@ -155,7 +155,7 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        from greenadapt import __version__
+        from greenadapt.version import __version__
 
         typer.echo(f"greenadapt {__version__}")
         raise typer.Exit

@@ -374,7 +374,7 @@ def start_output(ctx: typer.Context) -> None:
     if not verbose:
         return
     show_details()
-    from greenadapt import __version__
+    from greenadapt.version import __version__
 
     write_message("debug", f"greenadapt {__version__}: {command_line()}")
     for setting in used_settings(ctx).values():

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from markupsafe import Markup
 
-from greenadapt import __version__
 from greenadapt.config import ADAPTERS, AdapterConfig
 from greenadapt.corpus.opening import hub_data_set
 from greenadapt.errors import as_percent, counted, harmless, one_line
 from greenadapt.report.tables import ADVICE, VIEW_NAMES, Table, loss_tables, score_tables, set_name
 from greenadapt.store.files import Json, short
 from greenadapt.tasks.tasks_file import TaskEntry
+from greenadapt.version import __version__
 
 if TYPE_CHECKING:
     from jinja2 import Template

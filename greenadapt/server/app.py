@@ -18,7 +18,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.staticfiles import StaticFiles
 
-from greenadapt import __version__
 from greenadapt.config import Pool, RetrievalConfig
 from greenadapt.errors import GreenadaptError, InputError, ResourceError, one_line
 from greenadapt.inference.qa.inquiry import on_passages
@@ -28,6 +27,7 @@ from greenadapt.server.batching import MicroBatcher
 from greenadapt.server.models import ServedModel, predict
 from greenadapt.store.files import Json
 from greenadapt.tasks.questions import Question
+from greenadapt.version import __version__
 
 MAX_TEXTS = 64
 """Texts or documents of a request."""

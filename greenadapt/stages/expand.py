@@ -4,7 +4,6 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from greenadapt import __version__
 from greenadapt.checkpoints.layout import FACTS_FILE
 from greenadapt.checkpoints.provenance import check_model, copy_task, note_code, reads_sentences, task_input
 from greenadapt.checkpoints.writer import copy_side_files, write_expanded
@@ -34,6 +33,7 @@ from greenadapt.tokenization.export import export_tokenizers
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.quality import MIN_OVERLAP
 from greenadapt.vectors.rows import Expansion, replacements
+from greenadapt.version import __version__
 
 N_COUNTED = 200_000
 """The number of a text's most frequent words whose pieces are counted."""

@@ -9,7 +9,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-from greenadapt import __version__
 from greenadapt.checkpoints.source import model_name
 from greenadapt.cost import KG_PER_LB, PAPER_ROWS
 from greenadapt.errors import MissingError, byte_size, is_installed
@@ -17,6 +16,7 @@ from greenadapt.stages.session import Session
 from greenadapt.stages.status import with_ancestors
 from greenadapt.store.files import Json
 from greenadapt.store.workspace import Workspace
+from greenadapt.version import __version__
 from greenadapt.workers import usable_cores
 
 State = Literal["ok", "missing", "problem"]

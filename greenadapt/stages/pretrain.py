@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenadapt import __version__
 from greenadapt.checkpoints.layout import FACTS_FILE, SCORES, TASK_FILE, is_multitask
 from greenadapt.checkpoints.provenance import (
     adapted_input,
@@ -34,6 +33,7 @@ from greenadapt.store.results import Job, Outcome, Result
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.export import copy_tokenizers
+from greenadapt.version import __version__
 
 if TYPE_CHECKING:
     from greenadapt.models.machine import Machine

@@ -32,7 +32,7 @@ def push(folder: Path, repo: str, progress: Progress, *, private: bool = False, 
     from huggingface_hub import HfApi, constants
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
-    from greenadapt import __version__
+    from greenadapt.version import __version__
 
     api = HfApi(library_name="greenadapt", library_version=__version__)
     progress.note(f"uploading {model.folder} to {repo}")

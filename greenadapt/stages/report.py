@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from greenadapt import __version__
 from greenadapt.checkpoints.layout import TASK_FILE, is_multitask, read_described
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.corpus.opening import source_input
@@ -41,6 +40,7 @@ from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.vectors.neighbours import on_plane, unit_rows
 from greenadapt.vectors.rows import mean_of_pieces
+from greenadapt.version import __version__
 
 _FEWEST = 20
 """The smallest number of words in a map."""

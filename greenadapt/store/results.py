@@ -26,7 +26,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from greenadapt import __version__
 from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, GreenadaptError, InputError, LockedError, MissingError
 from greenadapt.progress import ALARM, Progress, stoppable
@@ -47,6 +46,7 @@ from greenadapt.store.files import (
     write_json,
 )
 from greenadapt.store.locks import lock
+from greenadapt.version import __version__
 
 _log = logging.getLogger(__name__)
 
