@@ -278,7 +278,7 @@ def _print_stages(title: str, rows: Sequence[Json]) -> None:
             row["stage"],
             f"{row['seconds']:.1f} s",
             f"{row['cpu_seconds']:.1f} s",
-            f"{row['peak_memory_bytes'] / 2**20:,.0f} MB",
+            f"{row['peak_memory_bytes'] / 1e6:,.0f} MB",
             f"{_small(row['energy_kwh'] * 1000)} Wh",
             f"{_small(row['co2_kg'] * 1000)} g",
             f"${row['usd_low']:.4f}-{row['usd_high']:.4f}" if row["usd_high"] >= 1e-4 else "under $0.0001",

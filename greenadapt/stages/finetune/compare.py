@@ -180,6 +180,8 @@ def _base_of(adapted: PretrainedModel) -> str:
     Raises ``UsageError`` if it is unknown, ``InputError`` if it changed since.
     """
     facts = read_facts(adapted.folder)
+    if facts is None and (adapted.folder / TASK_FILE).is_file():
+        raise UsageError(f"{adapted.source} is fine-tuned already", "give the adapted model that it was made from")
     if facts is None:
         raise UsageError(f"{adapted.source} does not say which model it was made from", "name it with --base")
     base: str = facts["model"]["source"]

@@ -360,6 +360,10 @@ def test_what_is_refused_before_any_training(tiny_model: TinyModel, tmp_path: Pa
         _validate(tmp_path, _request(ours.parent / "base", train))
     with pytest.raises(UsageError, match="--base"):
         _validate(tmp_path, _request(ours, train))
+    (ours / "task.json").write_text("{}")
+    with pytest.raises(UsageError, match="adapted is fine-tuned already: give the adapted model that it was made from"):
+        _validate(tmp_path, _request(ours, train))
+    (ours / "task.json").unlink()
     facts_file(ours)
     with pytest.raises(UsageError, match="--folds is 5, but there are only 4 examples"):
         _validate(tmp_path, _request(ours, train), folds=5)
