@@ -38,13 +38,12 @@ Input = Annotated[
     ),
 ]
 Format = Annotated[
-    Literal["text", "jsonl", "conll", "squad"] | None,
+    Literal["text", "jsonl", "conll"] | None,
     option(
         "--format",
         "Format of the input. jsonl: JSON lines or one JSON array; conll, for NER: words in columns, one sentence per "
-        "entry [default: by its name: jsonl for .jsonl, .json and .ndjson, but squad for question "
-        "answering on .json; conll for NER on .conll, .bio, .iob and .iob2; but for NER, the columns of training on "
-        ".csv and .tsv; else text].",
+        "entry [default: by its name: jsonl for .jsonl, .json and .ndjson; conll for NER on .conll, .bio, .iob and "
+        ".iob2; but for NER, the columns of training on .csv and .tsv; else text].",
     ),
 ]
 Bio = Annotated[bool, option("--bio", "NER: write one word and its tag per line instead of JSON.")]

@@ -28,14 +28,13 @@ from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageEr
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json
 from greenadapt.tasks.conll import conll_sentences
-from greenadapt.tasks.questions import read_questions, refuse_squad
+from greenadapt.tasks.questions import refuse_squad
 from greenadapt.tasks.records import records
 
-EntryFormat = Literal["text", "jsonl", "conll", "squad"]
+EntryFormat = Literal["text", "jsonl", "conll"]
 
 _FIRST_BLOCK, _BLOCK, _BLOCK_CHARACTERS = 32, 1024, 1 << 20
 """Entries that are predicted together, at first and at most, and their characters."""
-_SQUAD_CHARACTERS = 1 << 14
 
 
 class Reader(Protocol):
@@ -53,9 +52,7 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the input, one sentence of CoNLL columns, or one object of a JSON array or question of a SQuAD file,
-    which have no line.
-    """
+    """One line of the input, one sentence of CoNLL columns, or one object of a JSON array, which has no line."""
 
     line: int | None
     """Counted from 1; of a sentence its first."""
@@ -75,13 +72,13 @@ def read_entries(
 ) -> Iterator[Entry]:
     """The entries of ``source`` (a file, compressed or not, or ``-`` for standard input), lazily.
 
-    ``kind=None`` takes JSON lines, or a JSON array, where the name ends in .jsonl, .json or .ndjson (SQuAD's JSON for
-    question answering on a .json), rows of a table on a .csv or .tsv except for NER, CoNLL columns for NER on a .conll,
-    .bio, .iob or .iob2, and else text. Every line of text is an entry, also an empty one; empty lines between JSON
-    objects or sentences are none. Of CoNLL columns only the words are read, see ``conll_sentences``; ``columns`` names
-    the columns, by default as in training. Raises ``InputError`` with line and column where a line is not a JSON
-    object, has an empty word or lacks what ``reader`` needs, and ``UsageError`` for a table where the model is for NER,
-    for CoNLL columns where it is not, and for SQuAD's JSON on standard input.
+    ``kind=None`` takes JSON lines, or a JSON array, where the name ends in .jsonl, .json or .ndjson, rows of a table on
+    a .csv or .tsv except for NER, CoNLL columns for NER on a .conll, .bio, .iob or .iob2, and else text. Every line of
+    text is an entry, also an empty one; empty lines between JSON objects or sentences are none. Of CoNLL columns only
+    the words are read, see ``conll_sentences``; ``columns`` names the columns, by default as in training. Raises
+    ``InputError`` with line and column where a line is not a JSON object, has an empty word or lacks what ``reader``
+    needs, or the file is SQuAD's JSON, and ``UsageError`` for a table where the model is for NER, and for CoNLL columns
+    where it is not.
     """
     kind = kind or _kind_of(source, reader.name)
     if columns and kind != "conll":
@@ -91,14 +88,6 @@ def read_entries(
         )
     if kind is None:
         yield from _table_entries(reader, source, progress)
-        return
-    if kind == "squad":
-        if reader.name != "qa":
-            raise UsageError(f"--format squad is for question answering, the model is for {reader.name}")
-        if source == STDIN:
-            raise UsageError("SQuAD's JSON is read from a file", "name it with --input, or give --format jsonl")
-        for question in read_questions(source, progress, labelled=False):
-            yield Entry(None, question.id, question, _SQUAD_CHARACTERS, question.where)
         return
     if kind == "conll" and reader.name != "ner":
         raise UsageError(f"--format conll is for NER, the model is for {reader.name}", "leave out --format conll")
@@ -177,7 +166,7 @@ def _kind_of(source: str, task: str) -> EntryFormat | None:
             "give JSON lines" if task != "ner" else "give JSON lines, or --format conll if its first column has words",
         )
     if suffix == ".json" and task == "qa":
-        return "squad"
+        refuse_squad(source)
     if suffix in CONLL_SUFFIXES and task == "ner":
         return "conll"
     return "jsonl" if suffix in JSON_SUFFIXES else "text"

@@ -20,7 +20,6 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json
 from greenadapt.tasks.base import Input, Task
-from greenadapt.tasks.questions import Question
 from greenadapt.workers import ahead, as_they_come
 
 _MOST_READY = 1024
@@ -222,14 +221,8 @@ class Predictor:
         return [OpenedModel.open_to_predict(folder, reading) for folder in self._folders]
 
     def _entries(self, progress: Progress) -> Iterator[Entry]:
-        source, kind = self._request.source, self._request.format
-        entries = read_entries(self._reader, source, kind, progress, self._request.columns)
-        return map(self._shared, entries) if len(self.tasks) > 1 else entries
-
-    def _shared(self, entry: Entry) -> Entry:
-        """``entry`` with an example of each task; SQuAD's JSON has one question for all."""
-        is_question = isinstance(entry.example, Question)
-        return replace(entry, example=dict.fromkeys(self.tasks, entry.example)) if is_question else entry
+        request = self._request
+        return read_entries(self._reader, request.source, request.format, progress, request.columns)
 
     def _read(self, examples: Sequence[Any]) -> Callable[[], Iterator[Json]]:
         """Tokenize the examples of a block, and return a function that predicts for them."""

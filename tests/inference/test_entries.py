@@ -83,17 +83,13 @@ def test_a_table_is_read_with_the_columns_of_training(tmp_path: Path) -> None:
         read(NER, path)
 
 
-def test_squad_files_are_for_questions(tmp_path: Path) -> None:
+def test_squad_files_are_for_qa(tmp_path: Path) -> None:
     question = {"id": 5, "question": "What?", "answers": [{"text": "heart", "answer_start": 4}]}
     squad = {"data": [{"paragraphs": [{"context": "the heart", "qas": [question]}]}]}
-    (entry,) = read(QA, write(tmp_path / "covid.json", json.dumps(squad)))
-    assert (entry.line, entry.id, entry.example.context) == (None, "5", "the heart")
+    with pytest.raises(InputError, match="is SQuAD's JSON, questions with their contexts: answer them with qa --data"):
+        read(QA, write(tmp_path / "covid.json", json.dumps(squad)))
     rows = write(tmp_path / "rows.jsonl", json.dumps({"question": "What?", "context": "a heart"}))
     assert read(QA, rows)[0].example.question == "What?"
-    with pytest.raises(UsageError, match="the model is for ner"):
-        read(NER, rows, "squad")
-    with pytest.raises(UsageError, match="is read from a file"):
-        read(QA, "-", "squad")
 
 
 @pytest.mark.parametrize(("task", "kind"), [(NER, None), (QA, None), (QA, "jsonl")])
