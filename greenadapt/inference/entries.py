@@ -271,11 +271,11 @@ def read_texts(
             yield NamedText(names.name(document), text, title)
     except InputError:
         if source != STDIN and Path(source).is_file() and _is_empty(source):
-            raise _without_text(name, kind, Decoder()) from None
+            raise _without_text(name, Decoder()) from None
         refuse_squad(source)
         raise
     if not counts["documents"]:
-        raise _without_text(name, kind, decoder)
+        raise _without_text(name, decoder)
     warn_skipped(name, decoder, progress)
     if empty := counts["empty"]:
         progress.warn(f"{name}: left out {counted(empty, 'document')} without text")
@@ -309,14 +309,10 @@ def _format_within(name: str, kind: str) -> str:
     return format_of(name.rpartition(":")[0]) if kind == "auto" else kind
 
 
-def _without_text(name: str, kind: str, decoder: Decoder) -> InputError:
-    counts = decoder.counts
+def _without_text(name: str, decoder: Decoder) -> InputError:
     if skipped := decoder.skipped_files():
         return InputError(f"{name} has no text: skipped {skipped}", "name theirs with --format")
-    if counts["empty"] > 1:
-        return InputError(f"{name} has no text in {counts['empty']:,} documents", "give some that have text")
-    fault = "has no files" if kind == "auto" and not counts["empty"] else "is empty"
-    return InputError(f"{name} {fault}", "give a document with text")
+    return InputError(f"{name} has no text", "give a document with text")
 
 
 def _is_empty(path: str) -> bool:

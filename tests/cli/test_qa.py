@@ -249,7 +249,7 @@ ASK = ("-q", "what")
     ("options", "code", "message"),
     [
         (("--context", "none.txt", *ASK), 1, "none.txt does not exist"),
-        (("--context", "empty.txt", *ASK), 1, "empty.txt is empty: give a document with text"),
+        (("--context", "empty.txt", *ASK), 1, "empty.txt has no text: give a document with text"),
         (("--context", "two.jsonl", "--field", "body", *ASK), 1, "two.jsonl:1 has no field body, it has: text"),
         ((*DOCUMENT, "--documents", "a.txt", *ASK), 2, "--context and --documents exclude each other"),
         (DOCUMENT, 2, "need questions on the documents"),

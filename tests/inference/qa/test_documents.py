@@ -84,7 +84,7 @@ def test_characters_count_as_in_the_decoded_file(content: bytes, tmp_path_factor
     expected = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
     source = write(tmp_path_factory.mktemp("documents") / "a.txt", content)
     if not expected.strip():
-        with pytest.raises(InputError, match=r"a\.txt is empty"):
+        with pytest.raises(InputError, match=r"a\.txt has no text"):
             texts(source)
     else:
         notes = Notes()
@@ -202,7 +202,7 @@ def test_standard_input(piped: Any) -> None:
     with pytest.raises(InputError, match="standard input looks like JSON, not text: give --format jsonl"):
         texts("-")
     piped("")
-    with pytest.raises(InputError, match="standard input is empty"):
+    with pytest.raises(InputError, match="standard input has no text"):
         texts("-")
     with pytest.raises(UsageError, match="'auto' is not a format of standard input"):
         texts("-", format="auto")
@@ -214,19 +214,18 @@ def test_standard_input(piped: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", " \n", r"a\.txt is empty"),
-
+        ("a.txt", " \n", r"a\.txt has no text"),
         ("a.txt", b"%PDF\0\1", r"a\.txt is not text: it has NUL bytes"),
         ("a.pdf", b"%PDF\0", r"a\.pdf: cannot tell the format.*: give a file named \.txt.*\.tar.*, or say --format"),
 
         ("a.xml", "<article><body></article>", r"a\.xml is not well-formed XML"),
-
+        ("a.xml", "<article/>", r"a\.xml has no text"),
         ("a.json", {"body": "x"}, r"a\.json:1 has no field text, it has: body: choose one with --field$"),
         ("a.json", SQUAD, r"a\.json is SQuAD's JSON, questions with their contexts: answer them with qa --data"),
 
 
         ("a.jsonl", {"body": "x"}, r"a\.jsonl:1 has no field text, it has: body: choose one with --field"),
-
+        ("a.jsonl", rows({"text": " "}, {"text": None}), r"a\.jsonl has no text"),
         ("a.jsonl", {"text": 3}, r"a\.jsonl:1: field text is a number, not text"),
 
 
@@ -243,7 +242,7 @@ def test_what_is_no_document(name: str, content: Any, message: str, tmp_path: Pa
 
 def test_folders_without_documents(tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
-    with pytest.raises(InputError, match="none has no files"):
+    with pytest.raises(InputError, match="none has no text"):
         texts(str(tmp_path / "none"))
     write(tmp_path / "pictures" / "a.png", b"\0")
     with pytest.raises(InputError, match=r"pictures has no text: skipped 1 file of unknown kinds \(a\.png\): name"):
