@@ -30,15 +30,13 @@ def clean(
     session = o.make_session(options)
     items = stage.find_unneeded(session)
     rows = [stage.clean_row(item, "removable") for item in items]
-    if rows and not yes and not sys.stdin.isatty():
-        raise UsageError("clean asks before it removes, and there is no terminal", "add --yes")
-    if not rows or not yes:
-        print_cleaning(rows, as_json=as_json and not rows, to_stderr=as_json)
-    if not rows:
-        return
-    if not (yes or _is_agreed()):
-        session.progress.note("nothing was removed")
-        return
+    if rows and not yes:
+        if as_json or not sys.stdin.isatty():
+            raise UsageError("clean asks before it removes, with --json or without a terminal it cannot", "add --yes")
+        print_cleaning(rows)
+        if not _is_agreed():
+            session.progress.note("nothing was removed")
+            return
     print_removed([*stage.clean(session, items)], as_json)
 
 

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext, redirect_stdout
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -227,18 +226,11 @@ def local_time(iso: str) -> str:
     return datetime.fromisoformat(iso).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def print_cleaning(rows: Sequence[Json], *, as_json: bool, to_stderr: bool = False) -> None:
+def print_cleaning(rows: Sequence[Json]) -> None:
     """Print the rows that ``clean`` would remove."""
-    if as_json:
-        print_json(*rows)
-        return
-    with redirect_stdout(sys.stderr) if to_stderr else nullcontext():
-        print_lines(
-            line
-            for row in rows
-            for line in (f"{_KINDS[row['what']][0]}: {byte_size(row['bytes'])}", f"  {row['path']}")
-        )
-        print_lines(_sum("To remove", rows) if rows else ["nothing to remove"])
+    for row in rows:
+        print_lines([f"{_KINDS[row['what']][0]}: {byte_size(row['bytes'])}", f"  {row['path']}"])
+    print_lines(_sum("To remove", rows))
 
 
 def print_removed(rows: Sequence[Json], as_json: bool) -> None:
@@ -246,7 +238,7 @@ def print_removed(rows: Sequence[Json], as_json: bool) -> None:
     if as_json:
         print_json(*rows)
         return
-    print_lines(_sum("Removed", [row for row in rows if row["action"] == "removed"]))
+    print_lines(_sum("Removed", [row for row in rows if row["action"] == "removed"]) if rows else ["nothing to remove"])
     print_lines(line for row in rows if row["why"] for line in (f"Kept: {row['why']}", f"  {row['path']}"))
 
 
