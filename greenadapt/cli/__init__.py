@@ -19,11 +19,9 @@ from greenadapt.cli.options import (
     PAPER_VALUES,
     PRESET,
     command_words,
-    keep_argument,
-    read_argument,
-    refusal,
     remember,
     start_output,
+    take_argument,
     with_options,
 )
 from greenadapt.cli.output.console import hide_details, set_quiet
@@ -36,6 +34,7 @@ from greenadapt.cli.settings import (
     with_location,
 )
 from greenadapt.errors import UsageError, one_line
+from greenadapt.fields import allowed
 from greenadapt.store.files import STDOUT, naming
 
 _PANELS = {
@@ -94,7 +93,6 @@ class _Command(TyperCommand):
         hide_details()
         set_quiet(False)
         self._refuse_empty(values)
-        order = read_argument(self, values, order)
         if "help" not in values:  # help shows the defaults
             self._take_settings(ctx, values)
         given = {name: value for name, value in values.items() if value is not None}
@@ -105,7 +103,7 @@ class _Command(TyperCommand):
                 remaining: list[str] = super().parse_args(ctx, args)
         except typer.BadParameter as error:
             raise with_location(UsageError(self._in_one_line(error, all_values)), ctx) from None
-        keep_argument(ctx)
+        take_argument(ctx)
         return remaining
 
     def invoke(self, ctx: Any) -> Any:
@@ -139,7 +137,8 @@ class _Command(TyperCommand):
         field = getattr(self.callback, FIELDS, {}).get(name)
         if values.get(name) is None or error.param is None:
             return error.format_message()
-        return refusal(f"{error.param.opts[0]} is {values[name]!r}", field, error)
+        problem, reason = f"{error.param.opts[0]} is {values[name]!r}", str(error).removeprefix("Value error, ")
+        return f"{problem}, must be {allowed(field.kind)}" if field else f"{problem}: {reason}"
 
 
 app = typer.Typer(

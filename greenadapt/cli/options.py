@@ -17,7 +17,7 @@ import typer
 from greenadapt.cli.settings import used_settings
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
-from greenadapt.fields import Checked, Field, allowed, option_fields, without_ranges
+from greenadapt.fields import Checked, Field, option_fields, without_ranges
 from greenadapt.progress import ALARM, limit_time
 from greenadapt.store.files import short
 
@@ -259,12 +259,6 @@ def command_line() -> str | None:
     return None if words is None else shlex.join(["greenadapt", *chain.from_iterable(words.values())])
 
 
-def refusal(problem: str, field: Field | None, error: Exception) -> str:
-    """``problem``, a wrong value, with what ``field`` allows; without a field with the message of typer's ``error``."""
-    reason = str(error).removeprefix("Value error, ")  # typer takes it over from pydantic
-    return f"{problem}, must be {allowed(field.kind)}" if field else f"{problem}: {reason}"
-
-
 def command_words(ctx: Any) -> list[str]:
     """The words that call the command of ``ctx``, such as ``corpus`` and ``prepare``."""
     words: list[str] = []
@@ -292,26 +286,15 @@ class AsArgument:
     """Mark of --corpus in a command that also takes the corpus as its argument."""
 
 
-def read_argument(command: Any, values: dict[str, Any], order: list[Any]) -> list[Any]:
-    """Move the argument in ``values`` to --corpus, and return the ``order`` of parameters with --corpus instead of it.
-
-    Raises ``UsageError`` if both are set.
-    """
-    value = values.pop(_ARGUMENT, None)
-    if value is None:
-        return order
-    if (corpus := values.get(_OPTION)) is not None:
-        raise UsageError(f"two corpora are given, {value} and --corpus {corpus}", "leave out one of them")
-    values[_OPTION] = value
-    [option] = [parameter for parameter in command.params if parameter.name == _OPTION]
-    return [option if parameter.name == _ARGUMENT else parameter for parameter in order]
-
-
-def keep_argument(ctx: Any) -> None:
-    """Move the argument's value in ``ctx``, if it is set, to --corpus."""
-    if (value := ctx.params.pop(_ARGUMENT, None)) is not None:
-        ctx.params[_OPTION] = value
-        ctx.set_parameter_source(_OPTION, ctx.get_parameter_source(_ARGUMENT))
+def take_argument(ctx: Any) -> None:
+    """Move the argument's value in ``ctx``, if it is set, to --corpus; raises ``UsageError`` if both are given."""
+    if (value := ctx.params.pop(_ARGUMENT, None)) is None:
+        return
+    if ctx.get_parameter_source(_OPTION).name == "COMMANDLINE":
+        raise UsageError(f"two corpora are given, {value} and --corpus {ctx.params[_OPTION]}", "leave out one of them")
+    forget([_OPTION])
+    ctx.params[_OPTION] = value
+    ctx.set_parameter_source(_OPTION, ctx.get_parameter_source(_ARGUMENT))
 
 
 Corpus = Annotated[

@@ -24,7 +24,7 @@ from tests.support.pages import GROUP
         ("w2v --workspace /home/me/ws --dim 3", "--dim 3"),
         (f"neighbours {'x' * 5000} ~nobody-here \udcff", f"{'x' * 5000} '~nobody-here' '?'"),
         ("neighbours heart -c text", "heart --corpus text"),
-        ("adapt -m bert /home/me/a.txt --seed 2", "--model bert --seed 2 --corpus a.txt"),
+        ("adapt -m bert /home/me/a.txt --seed 2", "a.txt --model bert --seed 2"),
     ],
 )
 def test_recorded_command(command: str, recorded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
