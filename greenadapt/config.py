@@ -80,7 +80,6 @@ class Panel(StrEnum):
     DATA = "Data"
     NER = "NER"
     CLASSES = "Classification"
-    QA = "Question answering"
     TRAINING = "Training"
     ADAPTERS = "Many tasks on one encoder (PALs)"
     QUESTIONS = "Questions"

@@ -20,8 +20,8 @@ from greenadapt.store.files import Json, short
 
 _BLOCK = 1 << 16
 _LINES_CHECKED = 100
-_NAMES_SHOWN = 3
 """Lines in which a NUL byte means a binary file; in later lines it is noise."""
+_NAMES_SHOWN = 3
 _TEXT = re.compile(rb"\S")
 _LINE_END, _PARAGRAPH_END = re.compile(rb"\n"), re.compile(rb"\n[^\S\n]*\n")
 MAX_DOCUMENT_BYTES = 128 << 20

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -288,39 +287,34 @@ def _named(row: Json) -> str:
 
 def print_rows(scores: Json) -> None:
     """Print how well recipes predict rows of held-out words, see ``assess_rows``; the folder's recipe has a star."""
-    first = next(iter(scores["rows"].values()))
-    counts = _bands(first["by_count"])
-    columns = ["rows", "cosine", "first", "in 10", *(f"in 10: {count}" for count in counts)]
     table = []
     for name, figures in scores["rows"].items():
         nearest = figures["base_rows"]["cosine"]
         row = [_starred(name, scores), f"{figures['cosine']:.3f}"]
-        row += [_percent(nearest["precision_at_1"]), _percent(nearest["precision_at_10"])]
-        table.append([*row, *(_percent(band["precision_at_10"]) for band in figures["by_count"])])
-    print_table(f"Rows predicted for {first['n_heldout']:,} held-out words of {scores['base']}", columns, table)
-    by_count = "; in 10: also of the words that occur so often in the corpus" if counts else ""
+        table.append([*row, _percent(nearest["precision_at_1"]), _percent(nearest["precision_at_10"])])
+    n_heldout = next(iter(scores["rows"].values()))["n_heldout"]
+    title = f"Rows predicted for {n_heldout:,} held-out words of {scores['base']}"
+    print_table(title, ["rows", "cosine", "first", "in 10"], table)
     print_lines([
         f"* the rows of {scores['folder']}; random: random rows of the same length as the model's, the least to "
         f"beat",
         "cosine: of the predicted row and the model's own, mean; first, in 10: the own row is nearest to the predicted "
-        f"one, or among the ten nearest{by_count}",
+        "one, or among the ten nearest; --json has these by the words' count in the corpus, too",
         "",
     ])  # fmt: skip
-    _print_states(scores, counts)
+    _print_states(scores)
     if remarks := new_word_sentences(scores):
         print_lines([*remarks, ""])
 
 
-def _print_states(scores: Json, counts: Sequence[str]) -> None:
+def _print_states(scores: Json) -> None:
     if (test := scores["substitution"]) is None:
         return
-    table = [
-        [_starred(name, scores), f"{states['state_cosine']:.3f}", *map(_cosine, states["state_by_count"])]
-        for name, states in {**scores["rows"], "in pieces": test["split"]}.items()
-    ]
+    states = {name: row["state_cosine"] for name, row in {**scores["rows"], "in pieces": test["split"]}.items()}
+    table = [[_starred(name, scores), f"{cosine:.3f}"] for name, cosine in states.items()]
     text = f"in {counted(test['texts'], 'text')} of the corpus" if test["texts"] else "without a text around them"
     title = f"The model's last state at {counted(test['words'], 'held-out word')}, {text}"
-    print_table(title, ["rows", "state", *(f"state: {count}" for count in counts)], table)
+    print_table(title, ["rows", "state"], table)
     print_lines([
         "state: mean cosine of the state with the word's own row and with the predicted one; in pieces: the word has "
         "no row and is cut into pieces, the state is that at the first",
@@ -330,15 +324,6 @@ def _print_states(scores: Json, counts: Sequence[str]) -> None:
 
 def _starred(name: str, scores: Json) -> str:
     return f"{name} *" if name == scores["recipe"] else name
-
-
-def _bands(by_count: Sequence[Json]) -> list[str]:
-    least = [band["min_count"] for band in by_count]
-    return [f"{low} to {high - 1}" for low, high in pairwise(least)] + [f"{last} and more" for last in least[-1:]]
-
-
-def _cosine(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
 
 
 def print_folds(result: Json) -> None:
