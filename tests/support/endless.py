@@ -1,9 +1,6 @@
 """Input without end."""
 
-import gzip
 import io
-import random
-from pathlib import Path
 
 
 class Endless(io.RawIOBase):
@@ -25,21 +22,3 @@ class Endless(io.RawIOBase):
     def as_stdin(self) -> object:
         """An object that replaces ``sys.stdin``."""
         return type("Stdin", (), {"buffer": self})
-
-
-def write_endless(path: Path, begin: bytes = b"", line: int = 0) -> str:
-    """A compressed file of just over 128 MiB: ``begin``, then one line, or lines of ``line`` characters, mostly spaces.
-
-    It unpacks to less than 200 times its size, which is a limit of its own.
-    """
-    draw = random.Random(1)
-    text = bytearray(b"a" if not line else b" ") * (1 << 20)
-    for begins in range(0, len(text), 1 << 14):
-        text[begins : begins + 256] = bytes(draw.choices(b"abcdefghijklmnopqrstuvwxyz", k=256))
-    if line:
-        text[line - 1 :: line] = b"\n" * (len(text) // line)
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        file.write(begin)
-        for _ in range(129):
-            file.write(text)
-    return str(path)
