@@ -18,12 +18,12 @@ def require_names(ctx: Any) -> None:
     """Raise ``InputError`` for a value that is not UTF-8, or a path that leads to such a name."""
     for value in ctx.params.values():
         for item in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(item, str | Path):
+            if isinstance(item, Path) or (isinstance(item, str) and os.path.lexists(expanded(item))):
                 require_utf8(item)
-                path = expanded(item)
-                with suppress(OSError, ValueError):  # of a name that is too long, or has a null byte
-                    if isinstance(item, Path) or os.path.lexists(path):
-                        require_utf8(os.path.realpath(path))
+                with suppress(ValueError):  # of a null byte
+                    require_utf8(os.path.realpath(expanded(item)))
+            elif isinstance(item, str):
+                require_utf8(item, "give it in UTF-8, the encoding that the terminal should have")
 
 
 def explicit_parameters(ctx: typer.Context) -> set[str]:
