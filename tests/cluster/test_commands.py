@@ -30,11 +30,10 @@ def content(folder: Path) -> dict[str, object]:
 
 
 def spoil(nodes: Any, folder: Path) -> None:
-    """Put a file where the state of a seed would be, and end a node as soon as another one is trained."""
+    """Put a folder where the scores of a seed would be, and end a node as soon as another one is trained."""
     while not (works := [*folder.glob(".ner-base*")]):
         time.sleep(0.02)
-    (works[0] / "seeds" / "1").mkdir(parents=True)
-    (works[0] / "seeds" / "1" / ".state").write_text("not a folder")
+    (works[0] / "seeds" / "1" / "scores.json").mkdir(parents=True)
     while not [*folder.rglob(".state/*")]:
         time.sleep(0.05)
     nodes.remove_node(nodes.worker_nodes.copy().pop(), allow_graceful=False)
@@ -60,8 +59,8 @@ def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_f
     print(failed.stderr)  # noqa: T201
     assert re.search(r"1 run failed.*base-\w+, seed 1 \(\w+Error", last_line(failed))
     assert not [path.name for path in spread.iterdir() if path.name[0] != "."]
-    [in_the_way] = spread.glob(".ner-base*/seeds/1/.state")
-    in_the_way.unlink()
+    [in_the_way] = spread.glob(".ner-base*/seeds/1/scores.json")
+    in_the_way.rmdir()
     ended = json.loads(run_alone(*command, "--out", "spread/run", "--json").stdout)
     assert content(spread) == content(tmp_path / "alone")
     assert ended["cost"]["attempts"] == 1
