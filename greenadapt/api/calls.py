@@ -279,7 +279,6 @@ def load(
     from greenadapt.tokenization.added_words import WORDS_FILE
 
     name = folder_of(model)
-    _refuse_other_result(expanded(name))
     source = find_model(name)
     folder = expanded(name) if expanded(name).is_dir() else source.folder
     is_ours = (folder / TASK_FILE).is_file() or is_multitask(folder)
@@ -294,15 +293,6 @@ def load(
         return AdaptedModel(folder)
     _refuse_other_head(folder)
     return EncoderModel(folder)
-
-
-def _refuse_other_result(folder: Path) -> None:
-    """Raise ``InputError`` for the result of a stage that is no model."""
-    from greenadapt.store.results import MANIFEST, read_manifest
-
-    if (folder / MANIFEST).is_file() and not (folder / "config.json").is_file():
-        stage = read_manifest(folder).stage
-        raise InputError(f"{folder} is a result of {stage}, not a model", "give the folder of adapt or finetune")
 
 
 def _refuse_other_head(folder: Path) -> None:
