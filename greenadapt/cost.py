@@ -1,6 +1,7 @@
 """What a stage costs: time, memory, energy, CO2 and money, by the formula of the paper's Table 1 (arXiv 2004.03354)."""
 
 import os
+import resource
 import sys
 import threading
 import time
@@ -81,7 +82,7 @@ class Cost:
     """The cost of some work.
 
     ``seconds`` of wall time, ``cpu_seconds`` of this process and its finished children, ``peak_memory_bytes`` of the
-    largest single process (0 on Windows), ``energy_kwh`` of the computer, ``co2_kg`` including the data center's
+    largest single process, ``energy_kwh`` of the computer, ``co2_kg`` including the data center's
     overhead (``PUE``), and ``usd_low`` to ``usd_high``, the hours of cores and GPUs at the paper's prices.
     ``energy_source`` and ``co2_source`` say how energy and CO2 were estimated.
     """
@@ -163,7 +164,7 @@ class Meter:
             with suppress(OSError):  # only Linux can reset the peak
                 Path("/proc/self/clear_refs").write_text("5")
         self._largest, self._peak_before = 0, _own_memory("VmHWM")
-        self._children_before = _peak("RUSAGE_CHILDREN")
+        self._children_before = _peak(resource.RUSAGE_CHILDREN)
         self._allocations_before = _gpu_allocations()
         self._begin = time.perf_counter(), _cpu_seconds()
         self._keeper = threading.Thread(target=self._keep_regularly, daemon=True)
@@ -178,7 +179,7 @@ class Meter:
     def so_far(self) -> Cost:
         """The cost so far."""
         began, cpu_before = self._begin
-        children = _peak("RUSAGE_CHILDREN")
+        children = _peak(resource.RUSAGE_CHILDREN)
         # A peak that has not grown is of earlier work, or of earlier children.
         peak = _own_memory("VmHWM")
         self._largest = max(self._largest, _own_memory("VmRSS") if peak == self._peak_before else peak)
@@ -214,12 +215,8 @@ def _own_memory(name: str) -> int:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
-    return _peak("RUSAGE_SELF")
+    return _peak(resource.RUSAGE_SELF)
 
 
-def _peak(whose: str) -> int:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    return resource.getrusage(getattr(resource, whose)).ru_maxrss * _MAXRSS_UNIT
+def _peak(whose: int) -> int:
+    return resource.getrusage(whose).ru_maxrss * _MAXRSS_UNIT

@@ -88,8 +88,8 @@ class Warnings(Silent):
 
 TIME_UP = 75
 """Exit code of a command that reached its time limit, EX_TEMPFAIL of sysexits.h: run it again."""
-ALARM: int = getattr(signal, "SIGALRM", 0)
-"""The signal of the time limit; 0 where the system has none (Windows)."""
+ALARM: int = signal.SIGALRM
+"""The signal of the time limit."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _ALARM_INTERVAL = 2.0
 """Seconds between attempts to exit: Python drops an exception that a signal handler raises in a ``__del__``."""
@@ -131,7 +131,7 @@ def stoppable() -> Iterator[Stop]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    timed = (ALARM,) if ALARM and signal.getsignal(ALARM) in (_time_is_up, _remember_time) else ()
+    timed = (ALARM,) if signal.getsignal(ALARM) in (_time_is_up, _remember_time) else ()
     before = {number: signal.getsignal(number) for number in (*_SIGNALS, *timed)}
 
     def restore(numbers: Iterable[int]) -> None:
@@ -174,11 +174,11 @@ def is_program() -> bool:
 def time_limits() -> Iterator[None]:
     """Remove a time limit that ``limit_time`` set in the ``with`` block at its end."""
     global _time_was_up
-    before = signal.getsignal(ALARM) if ALARM else None
+    before = signal.getsignal(ALARM)
     try:
         yield
     finally:
-        if ALARM and signal.getsignal(ALARM) is not before:
+        if signal.getsignal(ALARM) is not before:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(ALARM, before)
             _time_was_up = False
@@ -187,8 +187,7 @@ def time_limits() -> Iterator[None]:
 def limit_time(seconds: float, *, is_alone: bool) -> None:
     """Exit with ``TIME_UP`` after ``seconds``, or within ``stoppable`` at the next checkpoint.
 
-    A process that is not ``is_alone``, since other processes wait for it, only exits at a checkpoint. The system must
-    have ``ALARM``.
+    A process that is not ``is_alone``, since other processes wait for it, only exits at a checkpoint.
     """
     signal.signal(ALARM, _time_is_up if is_alone else _remember_time)
     signal.setitimer(signal.ITIMER_REAL, seconds, _ALARM_INTERVAL)

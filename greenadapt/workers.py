@@ -4,13 +4,11 @@ import math
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
-from importlib import import_module
-from multiprocessing import spawn
+from multiprocessing import popen_spawn_posix, spawn
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path, PurePosixPath
@@ -62,10 +60,9 @@ def _preparation(name: str) -> dict[str, Any]:
 
 def _launcher() -> Any:
     """The class that starts a process, here with ``_preparation``."""
-    system, method = ("win32", "__init__") if sys.platform == "win32" else ("posix", "_launch")
-    module = import_module(f"multiprocessing.popen_spawn_{system}")
-    names = {**vars(module), "spawn": SimpleNamespace(**{**vars(spawn), "get_preparation_data": _preparation})}
-    return type("Popen", (module.Popen,), {method: FunctionType(getattr(module.Popen, method).__code__, names)})
+    popen: Any = popen_spawn_posix
+    names = {**vars(popen), "spawn": SimpleNamespace(**{**vars(spawn), "get_preparation_data": _preparation})}
+    return type("Popen", (popen.Popen,), {"_launch": FunctionType(popen.Popen._launch.__code__, names)})
 
 
 class _Process(SpawnProcess):

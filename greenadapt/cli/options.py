@@ -18,7 +18,7 @@ from greenadapt.cli.settings import used_settings
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
 from greenadapt.fields import Checked, Field, option_fields, without_ranges
-from greenadapt.progress import ALARM, limit_time
+from greenadapt.progress import limit_time
 from greenadapt.store.files import short
 
 if TYPE_CHECKING:
@@ -373,7 +373,5 @@ def make_session(options: SessionOptions, **overrides: Any) -> "Session":
 
     options = replace(options, **overrides)
     if options.max_time is not None:
-        if not ALARM:
-            raise UsageError("--max-time needs the signal SIGALRM, which this system does not have", "leave it out")
         limit_time(options.max_time, is_alone=launched_processes()[1] == 1)
     return Session.of(options, make_progress(), command=command_line())

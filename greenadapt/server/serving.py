@@ -24,8 +24,6 @@ from greenadapt.workers import end_with_parent, usable_cores
 TOKEN = "GREENADAPT_SERVE_TOKEN"
 """Environment variable of the token that requests have to send."""
 _MIN_TOKEN = 16
-_HANGUP: int = getattr(signal, "SIGHUP", 0)
-"""0 where the system has none (Windows)."""
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _MAX_CONNECTIONS = 512
 _SECONDS = 30
@@ -57,10 +55,10 @@ class _Supervisor(Multiprocess):
     """
 
     def __init__(self, config: uvicorn.Config, listening: socket.socket, progress: Progress) -> None:
-        ignores_hangup = bool(_HANGUP) and signal.getsignal(_HANGUP) is signal.SIG_IGN
+        ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         super().__init__(config, [listening])
         if ignores_hangup:
-            signal.signal(_HANGUP, signal.SIG_IGN)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._progress = progress
         self._first: list[Process] = []
 
@@ -98,8 +96,7 @@ class Application:
     def __call__(self) -> Any:
         """Open the models; after a failure the worker ends with an exit code that keeps it from being replaced."""
         end_with_parent()
-        if _HANGUP:  # of a closed terminal: the parent ends the workers
-            signal.signal(_HANGUP, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a closed terminal: the parent ends the workers
         try:
             return self.make()
         except GreenadaptError as error:

@@ -193,7 +193,7 @@ def release_pages(array: Array) -> None:
     owner: Any = array
     while isinstance(owner, np.ndarray):
         owner = owner.base
-    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+    if isinstance(owner, mmap.mmap):
         owner.madvise(mmap.MADV_DONTNEED)
 
 

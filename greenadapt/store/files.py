@@ -164,7 +164,7 @@ def read_small(path: Path, max_bytes: int = _MOST_TEXT) -> bytes:
     """
 
     def opener(name: str, flags: int) -> int:
-        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))  # without waiting for the writer of a pipe
+        return os.open(name, flags | os.O_NONBLOCK)  # without waiting for the writer of a pipe
 
     with open(path, "rb", opener=opener) as file:
         status = os.fstat(file.fileno())

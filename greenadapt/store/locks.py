@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout, lock_descriptor
@@ -38,8 +38,7 @@ def lock(path: Path, result: Path | None = None, command: str | None = None) -> 
         path.write_text(owner, "utf-8", "surrogateescape")
         yield
     finally:
-        with suppress(PermissionError):  # Windows removes no open file
-            path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         file_lock.release()
 
 
