@@ -119,29 +119,15 @@ def check_types(values: Any) -> None:
     """Raise ``UsageError`` with the option, its value and the allowed values if the values of a dataclass do not fit
     its types and ranges.
     """
-    from pydantic import ValidationError
-
     config: Any = type(values)
-    try:
-        _model(config).model_validate({field.name: getattr(values, field.name) for field in fields(config)})
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
-    else:
-        for name, field in option_fields(config).items():
-            value = getattr(values, name)
-            for path in value if field.option.is_path else (value,):
-                if isinstance(path, PathLike) or field.option.is_path:
-                    check_path(path, field.option_name)
-        return
-    name = str(problem["loc"][0])
     options = option_fields(config)
-    option = options[name].option_name if name in options else f"{config.__name__}.{name}"
-    kind = next(field.type for field in fields(config) if field.name == name)
-    is_inside = len(problem["loc"]) > 1 and problem["type"] != "missing"
-    words = allowed(_of_items(kind) if is_inside else kind)
-    if problem["type"].startswith(("greater_", "less_")):
-        words = words.split(", ", 1)[1]
-    raise UsageError(f"{option} {'has' if is_inside else 'is'} {problem['input']!r}, must be {words}")
+    for field in fields(config):
+        value, option = getattr(values, field.name), options.get(field.name)
+        name = option.option_name if option else f"{config.__name__}.{field.name}"
+        _validate(name, value, field.type)
+        paths = value if option and option.option.is_path else (value,) if isinstance(value, PathLike) else ()
+        for path in paths:
+            check_path(path, name)
 
 
 def check_path(path: Any, name: str) -> None:
@@ -151,14 +137,6 @@ def check_path(path: Any, name: str) -> None:
         if b"\0" not in fsencode(text):
             return
     raise UsageError(f"{name} is {text!r}, which no file can be called", "correct it")
-
-
-@cache
-def _model(config: Any) -> Any:
-    from pydantic import ConfigDict, create_model
-
-    types: dict[str, Any] = {field.name: (field.type, ...) for field in fields(config)}
-    return create_model(config.__name__, __config__=ConfigDict(strict=True, allow_inf_nan=False), **types)
 
 
 _KINDS = {int: "a whole number", float: "a finite number", bool: "True or False", str: "text"}
@@ -290,23 +268,33 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
 def check_value(name: str, value: Any, annotation: Any) -> Any:
     """``value``, with a scalar of numpy as Python's; raises ``UsageError`` if ``annotation`` does not allow it."""
-    from pydantic import ValidationError
-
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         value = value.item()
-    try:
-        _adapter(annotation).validate_python(value)
-    except ValidationError as error:
-        words = allowed(annotation)
-        if error.errors(include_url=False, include_input=False)[0]["type"].startswith(("greater_", "less_")):
-            words = words.split(", ", 1)[-1]
-        hint = "call collect() first" if hasattr(value, "collect") else ""  # a lazy frame of polars
-        raise UsageError(f"{name} is {_described(value)}, must be {words}", hint) from None
+    _validate(name, value, annotation)
     kinds: set[Any] = {*map(get_origin, get_args(annotation))}
     # A string is a path, unless the parameter also takes an iterable.
     if isinstance(value, PathLike) or (isinstance(value, str) and PathLike in kinds and Iterable not in kinds):
         check_path(value, name)
     return value
+
+
+def _validate(name: str, value: Any, annotation: Any) -> None:
+    """Raise ``UsageError`` if ``annotation`` does not allow ``value``, or an item of a tuple."""
+    from pydantic import ValidationError
+
+    try:
+        _adapter(annotation).validate_python(value)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+    else:
+        return
+    is_inside = isinstance(value, tuple) and bool(problem["loc"])
+    words = allowed(_of_items(annotation) if is_inside else annotation)
+    if problem["type"].startswith(("greater_", "less_")):
+        words = words.split(", ", 1)[-1]
+    hint = "call collect() first" if hasattr(value, "collect") else ""  # a lazy frame of polars
+    given = _described(problem["input"] if is_inside else value)
+    raise UsageError(f"{name} {'has' if is_inside else 'is'} {given}, must be {words}", hint)
 
 
 @cache
