@@ -13,11 +13,11 @@ from greenadapt.corpus.prepared import Context, PreparedCorpus, find_contexts
 from greenadapt.errors import MissingError, require_torch
 from greenadapt.inference.models import require_one_process
 from greenadapt.stages.align import fitted_vectors
-from greenadapt.stages.expand import alignment_of
-from greenadapt.stages.session import CORPUS, EXPAND, W2V, OpenedBase, Session, model_of
+from greenadapt.stages.expand import alignment_of, folders_behind
+from greenadapt.stages.session import CORPUS, EXPAND, OpenedBase, Session, model_of
 from greenadapt.store.arrays import FloatArray, IntArray
 from greenadapt.store.files import Json
-from greenadapt.store.results import Result, found_at, open_result, verified
+from greenadapt.store.results import Result, open_result, verified
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.vectors.alignment import Alignment
@@ -91,16 +91,11 @@ def _added(expanded: Result, vectors: WordVectors) -> Json | None:
 
 def _corpus_of(session: Session, aligned: Result) -> PreparedCorpus | None:
     """The corpus that the vectors were trained on; ``None`` if they were imported or the corpus is missing."""
-    vectors = fitted_vectors(aligned)
-    if vectors.imported:
+    prepared, *rest = folders_behind(aligned)
+    if len(rest) < 2:
+        session.progress.note("words are substituted without a text around them, since the corpus is not there")
         return None
-    try:
-        trained = open_result(found_at(vectors.entry, aligned.path), W2V)
-        prepared = open_result(found_at(trained.manifest.inputs["corpus"], trained.path), CORPUS)
-    except MissingError as error:
-        session.progress.note(f"words are substituted without a text around them, since {error.message}")
-        return None
-    return PreparedCorpus.open(verified(prepared).folder)
+    return PreparedCorpus.open(verified(open_result(prepared, CORPUS)).folder)
 
 
 def _substitute(

@@ -162,7 +162,7 @@ def write_adapted(expansion: Expansion, work: Path) -> int:
     return export_tokenizers(vocabulary, folder, work, entries, first_id, config.oov)
 
 
-def _folders_behind(aligned: Result) -> list[Path]:
+def folders_behind(aligned: Result) -> list[Path]:
     """The folders of corpus, word vectors and map, without removed results and those before them."""
     folders = [aligned.path]
     for name in ("vectors", "corpus"):
@@ -178,7 +178,7 @@ def _pieces_per_word(aligned: Result, adapted: Path) -> dict[str, float] | None:
     """The pieces of a word of the text in both tokenizations, on average over its most frequent words; ``None`` if the
     vectors were imported or the corpus was removed.
     """
-    folders = _folders_behind(aligned)
+    folders = folders_behind(aligned)
     if len(folders) < 3:  # the vectors' own vocabulary lacks rare words, and may lack counts
         return None
     words, counts = read_vocabulary(folders[0] / VOCABULARY_FILE)
@@ -190,7 +190,7 @@ def _pieces_per_word(aligned: Result, adapted: Path) -> dict[str, float] | None:
 
 def _card(session: Session, aligned: Result, config: ExpandConfig, work: Path, outcome: Outcome, cost: Json) -> str:
     facts = outcome.facts
-    model, manifests = short(facts["model"]["source"]), [read_manifest(folder) for folder in _folders_behind(aligned)]
+    model, manifests = short(facts["model"]["source"]), [read_manifest(folder) for folder in folders_behind(aligned)]
     card = AdaptedCard(
         model=Path(model).name if Path(facts["model"]["source"]).is_absolute() else model,
         **card_origin(session, model_of(aligned), *manifests),

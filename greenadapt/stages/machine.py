@@ -9,9 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-from greenadapt.checkpoints.source import model_name
 from greenadapt.cost import KG_PER_LB, PAPER_ROWS
-from greenadapt.errors import MissingError, byte_size, is_installed
+from greenadapt.errors import byte_size, is_installed
 from greenadapt.stages.session import Session
 from greenadapt.stages.status import with_ancestors
 from greenadapt.store.files import Json
@@ -107,24 +106,11 @@ def stage_costs(session: Session, corpus: str | None, model: str | None) -> list
 
     ``corpus`` and ``model`` restrict the results; raises ``MissingError`` if they have none.
     """
-    workspace = session.workspace
-    corpora = [session.corpus_name(corpus)] if corpus is not None else workspace.corpora()
-    folder_name = model_name(model) if model is not None else None
-    rows = [
-        {"corpus": name, "model": folder, "stage": result.path.name, **result.manifest.cost}
-        for name in corpora
-        for folder in workspace.models(name)
-        if folder_name in (None, folder)
-        for result in workspace.results(name, folder)
+    return [
+        {"corpus": name, "model": of_model, "stage": result.path.name, **result.manifest.cost}
+        for name, of_model in session.named_models(corpus, model)
+        for result in session.workspace.results(name, of_model)
     ]
-    if not rows and (corpus is not None or model is not None):
-        names = " and ".join(name for name in (corpus, model) if name is not None)
-        corpora = [name for name in workspace.corpora() if workspace.models(name)]
-        raise MissingError(
-            f"no results for {names} in {workspace.root}", f"there are results for: {', '.join(corpora) or 'nothing'}"
-        )
-    order = {"corpus": 0, "w2v": 1, "align": 2, "expand": 3, "identifiers": 4, "finetune": 5}
-    return sorted(rows, key=lambda row: (row["corpus"], row["model"], order.get(row["stage"], 9)))
 
 
 def result_costs(session: Session, folders: Sequence[Path]) -> list[Json]:

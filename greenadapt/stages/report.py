@@ -27,7 +27,7 @@ from greenadapt.report.tables import MAP, TASK_NAMES, Table, loss_tables
 from greenadapt.stages.expand import N_COUNTED
 from greenadapt.stages.finetune.compare import statistics_of
 from greenadapt.stages.finetune.train import read_scores
-from greenadapt.stages.session import ALIGN, CORPUS, EXPAND, FINETUNE, PRETRAIN, W2V, Session
+from greenadapt.stages.session import ALIGN, EXPAND, FINETUNE, PRETRAIN, Session
 from greenadapt.stages.status import with_ancestors
 from greenadapt.store.arrays import Array
 from greenadapt.store.files import Json
@@ -79,9 +79,6 @@ def map_words(result: Result) -> Chart | None:
     return chart_map(points, share)
 
 
-_ORDER = {CORPUS: 0, W2V: 1, ALIGN: 2, EXPAND: 3}
-
-
 def report(
     session: Session,
     folders: Sequence[Path],
@@ -114,7 +111,7 @@ def _in_workspace(session: Session, corpus: str | None, model: str | None) -> li
         raise MissingError(
             f"no results for {name} and {chosen} in {session.workspace.root}", "run greenadapt adapt first"
         )
-    return sorted(results, key=lambda result: _ORDER.get(result.manifest.stage, 9))
+    return results
 
 
 def _file_name(results: Sequence[Result]) -> str:

@@ -18,7 +18,7 @@ from greenadapt.checkpoints.source import PretrainedModel, find_local_model, fin
 from greenadapt.config import SessionOptions
 from greenadapt.corpus.opening import STDIN, is_hub_id, note_terminal
 from greenadapt.corpus.recipes import Recipe, corpus_name, keep_input
-from greenadapt.errors import ConflictError, InputError, UsageError
+from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json, expanded, forget_hashed, naming, real_folder
 from greenadapt.store.results import Build, Job, Manifest, Place, Result, check_out, run
@@ -119,6 +119,21 @@ class Session:
         chosen = self.model_name(name, model)
         self.progress.note(f"using corpus {name} and model {chosen}, the only ones in {self.workspace.root}")
         return name, chosen
+
+    def named_models(self, corpus: str | None, model: str | None) -> list[tuple[str, str]]:
+        """Each corpus and model with results in the workspace; of ``corpus`` and of ``model`` if given.
+
+        Raises ``MissingError`` if these have none.
+        """
+        workspace, of_model = self.workspace, None if model is None else model_name(model)
+        corpora = workspace.corpora() if corpus is None else [self.corpus_name(corpus)]
+        pairs = [(name, other) for name in corpora for other in workspace.models(name) if of_model in (None, other)]
+        if not pairs and (corpus, model) != (None, None):
+            raise MissingError(
+                f"no results for {' and '.join(filter(None, (corpus, model)))} in {workspace.root}",
+                f"there are results for: {', '.join(workspace.corpora()) or 'nothing'}",
+            )
+        return pairs
 
     def model_name(self, corpus: str, model: str | None) -> str:
         """The workspace name of ``--model``, by default of the only model with results for ``corpus``."""

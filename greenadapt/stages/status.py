@@ -5,16 +5,13 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from greenadapt.checkpoints.source import model_name
 from greenadapt.errors import GreenadaptError, MissingError
-from greenadapt.stages.session import ALIGN, CORPUS, EXPAND, W2V, Session
+from greenadapt.stages.session import Session
 from greenadapt.store.files import Json, expanded
 from greenadapt.store.results import MANIFEST, Result, input_result, read_manifest, require_sizes, verified
 from greenadapt.store.workspace import Unfinished, Unneeded, Workspace, remove, tree_size, unfinished_in, unneeded
 
 UP_TO_DATE, DAMAGED = "whole", "damaged"
-_ORDER = (CORPUS, W2V, ALIGN, EXPAND)
-"""The stages of adapt, as they follow each other."""
 
 
 def status(
@@ -29,20 +26,12 @@ def status(
     if folders:
         return [row for folder in folders for row in _of_folder(session.workspace, folder, verify=verify)]
     workspace = session.workspace
-    corpora = workspace.corpora() if corpus is None else [session.corpus_name(corpus)]
     rows = [
         _row(workspace.root / "names" / name / of_model / stage, name, of_model, verify=verify)
-        for name in corpora
-        for of_model in workspace.models(name)
-        if model is None or model_name(model) == of_model
-        for stage in sorted(workspace.stages(name, of_model), key=_rank)
+        for name, of_model in session.named_models(corpus, model)
+        for stage in workspace.stages(name, of_model)
     ]
     if corpus is not None or model is not None:
-        if not rows:
-            raise MissingError(
-                f"no results for {' and '.join(filter(None, (corpus, model)))} in {workspace.root}",
-                f"there are results for: {', '.join(workspace.corpora()) or 'nothing'}",
-            )
         return rows
     rows += [_unfinished(work) for work in unfinished_in(workspace.root / "results")]
     items = [*unneeded(workspace)]
@@ -50,10 +39,6 @@ def status(
         sizes = [item.bytes for item in items if item.kind == kind]
         rows.append({"kind": "unneeded", "what": kind, "files": len(sizes), "bytes": sum(sizes)})
     return rows
-
-
-def _rank(stage: str) -> int:
-    return _ORDER.index(stage) if stage in _ORDER else len(_ORDER)
 
 
 def _row(path: Path, corpus: str | None = None, model: str | None = None, *, verify: bool) -> Json:

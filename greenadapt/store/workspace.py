@@ -30,6 +30,7 @@ from greenadapt.store.results import (
 )
 
 HOME = "GREENADAPT_HOME"
+_ORDER = ("corpus", "w2v", "align", "expand")
 _RESULT = re.compile(rf"[a-z0-9]+-[0-9a-f]{{{KEY_DIGITS}}}")
 _UNFINISHED = re.compile(r"\..+-[0-9a-f]{8}")
 
@@ -79,9 +80,10 @@ class Workspace:
         return [name for name in models if self.stages(corpus, name)]
 
     def stages(self, corpus: str, model: str) -> list[str]:
-        """The stages that have a result for a corpus and a model."""
+        """The stages that have a result for a corpus and a model, those of ``adapt`` first and in its order."""
         folder = self.root / "names" / corpus / model
-        return [name for name in _visible_folders(folder) if (folder / name).is_dir()]
+        names = [name for name in _visible_folders(folder) if (folder / name).is_dir()]
+        return sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
 
     def results(self, corpus: str, model: str) -> list[Result]:
         """The readable results for a corpus and a model."""
