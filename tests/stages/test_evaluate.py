@@ -54,7 +54,7 @@ def tuned(kind: str, tiny_model: TinyModel, tmp_path: Path, **changes: Any) -> R
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "memory"), [*((kind, None) for kind in KINDS), ("classes", "base")])
+@pytest.mark.parametrize(("kind", "memory"), [(kind, "base" if kind == "classes" else None) for kind in KINDS])
 def test_the_test_set_of_fine_tuning_has_the_same_scores(
     kind: str, memory: str | None, tiny_model: TinyModel, tmp_path: Path, run_alone: Run
 ) -> None:

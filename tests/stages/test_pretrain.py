@@ -18,7 +18,7 @@ from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.pretrain import PretrainRequest, pretrain, read_losses
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from tests.support.small_tasks import TinyModel, adapted, facts_file, lines, ner_request, read_json, session, texts_file
+from tests.support.small_tasks import TinyModel, adapted, facts_file, ner_request, read_json, session, texts_file
 from tests.support.small_texts import text_file
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -176,34 +176,6 @@ def test_models_and_texts_that_do_not_go(tiny_model: TinyModel, tmp_path: Path) 
         with pytest.raises(InputError, match=f"--{option} has no text: give a file that has some"):
             pretrain(session(tmp_path), request(tmp_path, base, config=unheld, **changes))
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_all_text_can_be_trained_on(tiny_model: TinyModel, tmp_path: Path) -> None:
-    config = replace(CONFIG, heldout=0.0)
-    result = pretrain(session(tmp_path), request(tmp_path, adapted(tiny_model), config=config))
-    assert read_losses(result.folder)["losses"] == {}
-    assert result.manifest.counts["documents"] == 60
-    assert "heldout" not in lines(result.folder / "history.jsonl")[0]
-
-
-@pytest.mark.slow
-def test_the_sides_of_the_split_do_not_depend_on_the_model(tiny_model: TinyModel, tmp_path: Path) -> None:
-    counts = [
-        pretrain(session(tmp_path, name), request(tmp_path, model)).manifest.counts["documents"]
-        for name, model in (("a", tiny_model()), ("b", tiny_model("RobertaForMaskedLM")))
-    ]
-    assert counts[0] == counts[1]
-    assert 0.5 < counts[0] / 60 < 0.9
-
-
-@pytest.mark.slow
-def test_the_usual_length_is_what_the_model_reads_at_most(tiny_model: TinyModel, tmp_path: Path) -> None:
-    config = replace(CONFIG, max_length=None)
-    short = tiny_model(name="short", max_position_embeddings=40)
-    for model, length in ((tiny_model(), 128), (short, 40)):
-        result = pretrain(session(tmp_path, f"run{length}"), request(tmp_path, model, config=config))
-        assert read_losses(result.folder)["max_length"] == length
 
 
 @pytest.mark.slow

@@ -25,7 +25,6 @@ from greenadapt.store.results import Result
 from greenadapt.store.workspace import Workspace
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
-from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import WORDS, Notes
 from tests.support.small_tasks import TinyModel
 
@@ -78,41 +77,6 @@ def test_stages_by_name_equal_adapt(results: list[Result], corpus: str, model: s
     last = expand.expand(steps, corpus, None, PLAN.expand)
     assert last.manifest.digest == results[-1].manifest.digest  # of all files but the card, which has the cost
     assert last.manifest.key == results[-1].manifest.key
-
-
-def test_a_new_row_is_the_mapped_vector_and_old_rows_stay(results: list[Result], model: str) -> None:
-    _, vectors, aligned, expanded = results
-    old = ArrayFile(Path(model) / "model.safetensors")["embeddings.word_embeddings.weight"]
-    new = rows_of(expanded)
-    np.testing.assert_array_equal(new[: len(old)], old)
-    W = ArrayFile(aligned.folder / "alignment.safetensors")["map"]
-    trained = WordVectors.load(vectors.folder)
-    dual = DualTokenizer.load(expanded.folder)
-    for word in NEW:
-        (row,) = dual.encode(word).expanded.ids
-        assert row >= len(old)
-        np.testing.assert_allclose(new[row], W @ trained.matrix[trained.index[word]], atol=1e-5)
-    # Exactly the words that are on both sides have no second row.
-    assert len(new) == len(old) + len(NEW)
-    assert expanded.manifest.counts["overlap"] == len(set(WORDS))
-
-
-def test_the_result_is_a_plain_transformers_folder(results: list[Result], model: str) -> None:
-    import torch
-    from transformers import AutoModel, AutoTokenizer
-
-    folder = results[-1].path
-    tokenizer, base_tokenizer = (AutoTokenizer.from_pretrained(path) for path in (folder, model))
-    adapted, base = (AutoModel.from_pretrained(path).eval() for path in (folder, model))
-    assert tokenizer.tokenize("tachycardia") == ["tachycardia"]
-    text = "the patient was isolated, not the virus"
-    with torch.no_grad():
-        ours, theirs = (
-            m(**t(text, return_tensors="pt")).last_hidden_state
-            for m, t in ((adapted, tokenizer), (base, base_tokenizer))
-        )
-    assert ours.shape == theirs.shape
-    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
 
 
 def test_the_result_names_no_code_and_a_note_says_so(session: Session, notes: Notes, corpus: str, model: str) -> None:
@@ -182,16 +146,6 @@ def test_damage_upstream_is_found(session: Session, results: list[Result], corpu
             file.write_bytes(data)
 
 
-@pytest.mark.usefixtures("results")
-def test_a_changed_model_is_noticed(session: Session, corpus: str, model: str) -> None:
-    config = json.loads((Path(model) / "config.json").read_text())
-    (Path(model) / "config.json").write_text(json.dumps({**config, "note": 1}))
-    with pytest.raises(InputError, match="changed since"):
-        expand.expand(session, corpus, None, PLAN.expand)
-    with pytest.raises(InputError, match="changed since"):
-        neighbours.neighbours(session, corpus, None, ["heart"], 3)
-
-
 def test_pieces_per_word_are_those_of_the_text(
     session: Session, results: list[Result], corpus: str, model: str
 ) -> None:
@@ -206,19 +160,6 @@ def test_pieces_per_word_are_those_of_the_text(
     shutil.rmtree(results[3].folder)
     again = expand.expand(session, corpus, None, PLAN.expand)
     assert again.manifest.facts["pieces_per_word"] is None
-
-
-@pytest.mark.parametrize("rows", ["norm", "pieces"])
-def test_rows_can_be_made_otherwise_without_refitting(
-    session: Session, results: list[Result], corpus: str, rows: str
-) -> None:
-    _, _, aligned, plain = results
-    config = ExpandConfig(rows=rows)  # type: ignore[arg-type]
-    changed = expand.expand(session, corpus, None, config)
-    assert changed.manifest.inputs["alignment"]["sha256"] == aligned.manifest.digest
-    new, mapped = (rows_of(result)[-len(NEW) :] for result in (changed, plain))
-    assert new.shape == mapped.shape
-    assert not np.allclose(new, mapped)
 
 
 @pytest.mark.slow
@@ -260,16 +201,6 @@ def test_too_few_words_to_fit_or_choose_rows_by(session: Session, notes: Notes, 
     assert by_form.manifest.facts["rows"] == {"recipe": "pieces", "heldout": {}}
     assert by_form.manifest.config["rows"] == "form"  # so that it is up to date in the next run
     assert not expand.expand(session, corpus, None, ExpandConfig()).fresh
-
-
-def test_held_out_documents_are_not_trained_on(session: Session, corpus: str, model: str) -> None:
-    lines = set(Path(corpus).read_text().splitlines())
-    prepared = corpus_stage.prepare(session, corpus, model, TextOptions(heldout=0.2))
-    assert prepared is not None
-    held = (prepared.folder / "heldout.txt").read_text().splitlines()
-    assert set(held) < lines
-    assert 30 <= len(held) <= 90
-    assert prepared.manifest.counts["documents"] == len(lines) - len(held)
 
 
 def test_a_document_that_does_not_fit_in_memory_is_refused(session: Session, tmp_path: Path, model: str) -> None:

@@ -11,9 +11,7 @@ from greenadapt.stages.w2v import with_schedule
 from tests.conftest import WORDS, Run
 
 
-@pytest.mark.parametrize(
-    ("n_words", "epochs"), [(0, 20), (200_000, 20), (10**6, 20), (9 * 10**6, 10), (64 * 10**6, 5), (10**10, 5)]
-)
+@pytest.mark.parametrize(("n_words", "epochs"), [(10**6, 20), (9 * 10**6, 10), (10**10, 5)])
 def test_less_text_is_read_more_often(n_words: int, epochs: int) -> None:
     assert with_schedule(W2VConfig(), n_words) == W2VConfig(epochs=epochs, alpha=0.05)
     assert with_schedule(W2VConfig(alpha=0.1), n_words) == W2VConfig(epochs=epochs, alpha=0.1)

@@ -40,7 +40,7 @@ def chosen(folder: Path, model: Path, n: int = 40, task: str = "ner", **changes:
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("n", [1, 40, 300, 5000])
+@pytest.mark.parametrize("n", [1, 300])
 def test_at_least_600_steps_and_4_readings(tiny_model: TinyModel, tmp_path: Path, n: int, task: str) -> None:
     model = adapted(tiny_model)
     for folder, mix, views in ((model.parent / "base", "sample", 1), (model, "both", 2)):
@@ -54,20 +54,13 @@ def test_at_least_600_steps_and_4_readings(tiny_model: TinyModel, tmp_path: Path
         assert readings - views < 4 or steps - ceil(views * n / 16) < 600
 
 
-@pytest.mark.parametrize(
-    ("width", "rate", "least"), [(32, 2e-4, 600), (384, 2e-4, 600), (768, 1e-4, 1200), (1024, 7.5e-5, 1600)]
-)
+@pytest.mark.parametrize(("width", "rate", "least"), [(384, 2e-4, 600), (768, 1e-4, 1200)])
 def test_rate_and_steps_go_with_the_hidden_size(
     tiny_model: TinyModel, tmp_path: Path, width: int, rate: float, least: int
 ) -> None:
     training, steps = chosen(tmp_path, tiny_model(width=width))  # 3 steps an epoch
     assert training.learning_rate == rate
     assert least <= steps < least + 3
-
-
-def test_the_hidden_size_of_distilbert(tiny_model: TinyModel, tmp_path: Path) -> None:
-    model = tiny_model("DistilBertModel", width=768)
-    assert chosen(tmp_path, model)[0].learning_rate == 1e-4
 
 
 def test_a_development_set_chooses_the_epoch(tiny_model: TinyModel, tmp_path: Path) -> None:
@@ -78,7 +71,7 @@ def test_a_development_set_chooses_the_epoch(tiny_model: TinyModel, tmp_path: Pa
 
 @pytest.mark.parametrize(
     "settings",
-    [{"mix": "fixed"}, {"epochs": 3}, {"learning_rate": 3e-3}, {"batch_size": 4}, {"mix": "base", "batch_size": 64}],
+    [{"epochs": 3}, {"learning_rate": 3e-3}, {"mix": "base", "batch_size": 64}],
 )
 def test_what_the_user_sets_stays(tiny_model: TinyModel, tmp_path: Path, settings: dict[str, Any]) -> None:
     notes = Notes()
@@ -105,14 +98,6 @@ def test_entities_are_read_in_whole_sentences_and_decoded_together() -> None:
         [entry] = FinetuneRequest.of_one("m", ("train.tsv",), task=set_by_user, automatic=automatic).tasks
         assert entry.config == expected
         assert {*entry.automatic} == (automatic - {"keep"} if set_by_user.task == "ner" else set())
-
-
-def test_nothing_is_chosen_where_all_is_set(tmp_path: Path) -> None:
-    notes = Notes()
-    asked = request(tmp_path, tmp_path / "no-model", automatic=())
-    assert asked.with_chosen_training() is asked
-    asked.note_chosen(40, notes)
-    assert notes.lines == []
 
 
 def test_models_that_are_compared_make_equally_many_steps(

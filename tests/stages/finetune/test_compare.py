@@ -3,8 +3,6 @@
 import json
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -131,11 +129,9 @@ def test_a_model_with_itself(tiny_model: TinyModel, tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     model = tiny_model()
     request = ner_request(tmp_path, model, training=QUICK)
-    for run_session in (session(tmp_path), replace(session(tmp_path), out=None)):
-        row = compare(run_session, request, [str(model)]).rows[1]
-        assert (row["difference"], row["low"], row["high"], row["share_positive"]) == (0, 0, 0, 0)
+    row = compare(replace(session(tmp_path), out=None), request, [str(model)]).rows[1]
+    assert (row["difference"], row["low"], row["high"], row["share_positive"]) == (0, 0, 0, 0)
     [trained_once] = (tmp_path / "runs").iterdir()
-    assert {path.name for path in tmp_path.glob("ner-*")} == {trained_once.name}  # beside --out
     assert re.fullmatch(rf"ner-{find_model(str(model)).name}-{tmp_path.name}-[0-9a-f]{{8}}", trained_once.name)
 
 
@@ -245,7 +241,7 @@ def _conll(path: Path, rows: list[list[str]]) -> Path:
 
 @pytest.mark.slow
 def test_the_scores_are_those_of_models_trained_on_files_of_each_fold(ours: Path, tmp_path: Path) -> None:
-    train, learning = ner_file(tmp_path / "train.tsv"), replace(TRAIN, epochs=5, batch_size=4)
+    train, learning = ner_file(tmp_path / "train.tsv"), replace(TRAIN, epochs=4, batch_size=4)
     request = _request(ours, train, seeds=(0,), training=learning)
     result = _validate(tmp_path, request)
     assert (result["examples"], result["folds"], result["seeds"], result["main"]) == (40, 2, 1, "f1")
@@ -306,52 +302,6 @@ def test_finished_folds_are_kept(ours: Path, tmp_path: Path, monkeypatch: pytest
         row["predicting"] = 0
     assert again == first  # seconds of training included
     assert len([*(tmp_path / "ws" / "results").iterdir()]) == 4
-    changed = replace(request, training=replace(QUICK, learning_rate=1e-4))
-    assert _validate(tmp_path, changed)["rows"] != first["rows"]
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_seconds_of_training_do_not_include_imports(ours: Path, tmp_path: Path) -> None:
-    train = ner_file(tmp_path / "train.tsv", 8)
-    code = f"""
-import sys
-from pathlib import Path
-from greenadapt.config import AssessConfig, TaskConfig
-from greenadapt.progress import Silent
-from greenadapt.stages.finetune import compare
-from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.session import Session
-from greenadapt.store.workspace import Workspace
-
-def stop(run):
-    slow = {{"torch", "transformers.modeling_utils", "greenadapt.training.finetune"}}
-    sys.exit(", ".join(slow - set(sys.modules)) or 0)
-
-compare.run_together = stop
-request = FinetuneRequest.of_one({str(ours)!r}, ({str(train)!r},), task=TaskConfig())
-compare.cross_validate(Session(Workspace(Path("ws")), Silent()), request, None, AssessConfig(folds=2))
-sys.exit("nothing was trained")
-"""
-    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
-
-
-@pytest.mark.slow
-def test_a_model_with_itself_is_unclear(ours: Path, tmp_path: Path) -> None:
-    request = _request(ours, texts_file(tmp_path / "train.jsonl"), task=TaskConfig("classification", max_length=64))
-    result = _validate(tmp_path, request, str(ours))
-    assert [result["rows"][1][name] for name in ("difference", "low", "high")] == [0, 0, 0]
-    assert result["verdict"] == "unclear"
-    assert result["resampled"] == "examples"
-
-
-@pytest.mark.slow
-def test_questions_are_resampled_by_context(ours: Path, tmp_path: Path) -> None:
-    request = _request(ours, qa_file(tmp_path / "qa.json", 24), task=TaskConfig("qa", max_length=64))
-    result = _validate(tmp_path, request, str(ours.parent / "base"))
-    assert result["resampled"] == "contexts"
-    assert result["examples"] == 24
 
 
 def test_what_is_refused_before_any_training(tiny_model: TinyModel, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, MemoryConfig, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.stages.finetune.compare import finetune
-from greenadapt.stages.finetune.request import FinetuneRequest, Start, failed_trainings, read_task_data, summary
+from greenadapt.stages.finetune.request import FinetuneRequest, Start, failed_trainings, summary
 from greenadapt.tasks.base import Encoder
 from tests.conftest import Notes
 from tests.support.small_multitask import entry, request, task_file
@@ -22,7 +22,6 @@ from tests.support.small_tasks import TinyModel, adapted, facts_file, session
     ("changes", "message"),
     [
         ({"training": TrainConfig(keep="best")}, "--keep best needs a development set: give one of the tasks"),
-        ({"training": TrainConfig(patience=1)}, "--patience needs a development set: give one of the tasks"),
         (
             {"memory": "base", "memory_config": MemoryConfig(strategy="logits")},
             "--strategy logits shares a single head",
@@ -38,11 +37,9 @@ def test_requests_for_many_tasks_that_are_refused(tmp_path: Path, changes: dict[
     ("changes", "message"),
     [
         ({"train": ()}, "nothing to train on"),
-        ({"training": TrainConfig(keep="best")}, "--keep best needs a development set: give --dev FILE"),
         ({"training": TrainConfig(patience=1)}, "--patience needs a development set: give --dev FILE"),
         ({"memory_config": MemoryConfig("gated")}, "settings of a memory, but no memory: give the general model"),
         ({"save_logits": True}, "--save-logits needs a test set: give --test FILE"),
-        ({"seeds": (-1,)}, "--seed is -1, must be from 0 to 4294967295"),
         ({"seeds": (0, 2**32)}, "--seed is 4294967296, must be from 0 to 4294967295"),
     ],
 )
@@ -131,38 +128,12 @@ def test_data_that_cannot_be(tmp_path: Path, tiny_model: TinyModel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "lacks"),
-    [
-        ("ner", "cell\tB-Other\nheart\tO\n", "other lacks Disease, Gene"),
-        ("ill.1", '{"text": "heart", "label": "well"}\n{"text": "cell", "label": "Ill"}\n', "other lacks ill"),
-    ],
-)
-def test_training_files_that_differ_in_their_labels(
-    tmp_path: Path, tiny_model: TinyModel, name: str, content: str, lacks: str
-) -> None:
-    file, notes = tmp_path / "other", Notes()
-    file.write_text(content)
-    train = task_file(tmp_path, name, "train")
-    checkpoint = Checkpoint.open(tiny_model())
-    read_task_data(entry(tmp_path, name, train=(str(train), str(train))), checkpoint, AdapterConfig(), notes)
-    assert notes.warnings == []
-    read_task_data(entry(tmp_path, name, train=(str(train), str(file))), checkpoint, AdapterConfig(), notes)
-    first, second = (line for line in notes.warnings if "differ in their labels" in line)
-    assert first.startswith(f"{name}: ")
-    assert first.endswith(f"{train} lacks {'Ill' if name == 'ill.1' else 'Other'}")
-    assert second.endswith(lacks)
-
-
-@pytest.mark.parametrize(
     ("losses", "epochs", "failed"),
     [
         ([0.012, 0.009, 0.015], 32, []),  # sentences known by heart
-        ([0.10], 32, [0]),  # F1 17 where other seeds have 56
         ([0.10, 0.011], 32, [0]),
-        ([0.02, 0.012, 0.09], 4, [2]),
         ([0.002, 0.002, 0.02], 32, []),  # both know all
         ([0.10], 4, []),  # of many noisy examples there is more to know
-        ([0.20, 0.19], 4, [0, 1]),
         ([0.27], 1, [0]),
     ],
 )
@@ -185,12 +156,11 @@ def test_adapters_that_do_not_go_are_refused_before_anything_is_read(tmp_path: P
         finetune(session(tmp_path), bad_request)
 
 
-@pytest.mark.parametrize("kind", ["train", "test"])
-def test_data_from_a_pipe_are_refused_before_they_are_read(tmp_path: Path, tiny_model: TinyModel, kind: str) -> None:
+def test_data_from_a_pipe_are_refused_before_they_are_read(tmp_path: Path, tiny_model: TinyModel) -> None:
     end, begin = os.pipe()
     os.close(begin)
     source = f"/dev/fd/{end}"
-    piped = entry(tmp_path, "ner", **{kind: (source,) if kind == "train" else {"far": source}})
+    piped = entry(tmp_path, "ner", test={"far": source})
     with pytest.raises(InputError, match=rf"{source} is a pipe or a device, .*: give a file"):
         finetune(session(tmp_path), request(tmp_path, tiny_model(), tasks=(piped,)))
     os.close(end)

@@ -1,13 +1,10 @@
 """Fine-tuning from files to a published folder: against plain transformers and public scorers; resumed and refused."""
 
 import gc
-import json
-import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,7 @@ import torch
 import transformers
 
 from greenadapt.config import ReadingOptions, RunConfig, TaskConfig
-from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
+from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.compare import finetune
@@ -139,12 +136,11 @@ def test_entities(tiny_model: TinyModel, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pair", [False, True])
-def test_classes(tiny_model: TinyModel, tmp_path: Path, pair: bool) -> None:
+def test_classes(tiny_model: TinyModel, tmp_path: Path) -> None:
     from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-    files = {name: texts_file(tmp_path / f"{name}.jsonl", 40, seed, pair=pair) for seed, name in enumerate("ab")}
-    fields = ("text", "second") if pair else ("text",)
+    files = {name: texts_file(tmp_path / f"{name}.jsonl", 40, seed, pair=True) for seed, name in enumerate("ab")}
+    fields = ("text", "second")
     task: Json = {"task": "classification", "text_fields": fields}
     result, seed = tuned(adapted(tiny_model), files["a"], files["b"], ["ill", "well"], **task)
     gold = [row["label"] for row in lines(files["b"])]
@@ -241,32 +237,11 @@ def test_a_second_run_does_nothing_and_another_configuration_is_refused(tiny_mod
 
 
 @pytest.mark.slow
-def test_a_finished_model_is_not_replaced_by_one_of_other_data(tiny_model: TinyModel, tmp_path: Path) -> None:
-    model = adapted(tiny_model)
-    make_request = partial(ner_request, tmp_path, model, training=replace(TRAIN, epochs=1))
-    request = make_request()
-    weights = finetune(session(tmp_path), request).folder / "model.safetensors"
-    before = weights.read_bytes()
-    folder = tmp_path / "elsewhere"
-    folder.mkdir()
-    train, test = ner_file(folder / "train.tsv", seed=7), ner_file(folder / "test.tsv", seed=8)
-    with pytest.raises(ConflictError, match=rf"\(train 1: {request.tasks[0].train[0]} → {train}\): choose another"):
-        finetune(session(tmp_path), make_request(train=(str(train),)))
-    with pytest.raises(ConflictError, match=rf"\(test: .* → {test}\): choose another"):
-        finetune(session(tmp_path), make_request(test=str(test)))
-    with pytest.raises(ConflictError, match=r"\(model: .*adapted → .*base\)"):
-        finetune(session(tmp_path), replace(request, model=str(tmp_path / "base")))
-    with pytest.raises(MissingError, match=r"nowhere\.tsv does not exist"):
-        finetune(session(tmp_path), make_request(train=(str(tmp_path / "nowhere.tsv"),)))
-    assert weights.read_bytes() == before
-
-
-@pytest.mark.slow
 def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
-    request = ner_request(tmp_path, adapted(tiny_model), seeds=(4, 5, 6), dev=str(tmp_path / "dev.tsv"))
+    request = ner_request(tmp_path, adapted(tiny_model), seeds=(4, 5), dev=str(tmp_path / "dev.tsv"))
     result = finetune(session(tmp_path), request)
     scores = read_scores(result.folder)
-    assert [seed["seed"] for seed in scores["seeds"]] == [4, 5, 6]
+    assert [seed["seed"] for seed in scores["seeds"]] == [4, 5]
     for part, summary in (("test", scores), ("dev", scores["dev"])):
         for name in ("f1", "precision", "recall"):
             values = [seed[part][name] for seed in scores["seeds"]]
@@ -280,11 +255,11 @@ def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
     source = tmp_path / "text.txt"
     source.write_text(" ".join(word or "\n" for word in words).replace(" \n ", "\n") + "\n")
     tags = []
-    for seed in (4, 5, 6):
+    for seed in (4, 5):
         tags.append([row["tags"] for row in predicted(result.path, source, seed=seed)])
         assert tags[-1] == [row["tags"] for row in lines(result.folder / f"seeds/{seed}/predictions.jsonl")]
-    assert tags[0] != tags[1] != tags[2]
-    with pytest.raises(MissingError, match="has no seed 7: it has 4, 5, 6"):
+    assert tags[0] != tags[1]
+    with pytest.raises(MissingError, match="has no seed 7: it has 4, 5"):
         predicted(result.path, source, seed=7)
     # A seed of several is what it is alone.
     alone = finetune(session(tmp_path, "alone"), replace(request, seeds=(5,)))
@@ -314,11 +289,9 @@ def test_seeds_do_not_share_memory(tiny_model: TinyModel, tmp_path: Path, monkey
 
     monkeypatch.setattr("greenadapt.training.finetune.FinetuneRun", Watched)
     training = replace(TRAIN, max_steps=2)
-    request = ner_request(
-        tmp_path, adapted(tiny_model), seeds=(7, 3, 5), dev=str(tmp_path / "dev.tsv"), training=training
-    )
+    request = ner_request(tmp_path, adapted(tiny_model), seeds=(7, 3), dev=str(tmp_path / "dev.tsv"), training=training)
     finetune(session(tmp_path), request)
-    assert alive == [(0, 1)] * 3
+    assert alive == [(0, 1)] * 2
 
 
 @pytest.mark.slow
@@ -413,18 +386,6 @@ def test_training_files_that_are_refused(
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_not_there(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny_model()
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingError, match=r"owner/name:test does not exist, .* needs datasets, not installed"):
-        finetune(session(tmp_path), ner_request(tmp_path, model, test="owner/name:test"))
-    with pytest.raises(InputError, match=r"--test \S+ has no examples"):
-        finetune(session(tmp_path), ner_request(tmp_path, model, test=_broken(tmp_path, "empty.tsv", "\n")))
-    with pytest.raises(UsageError, match=r"--max-length is 200, but .* reads at most 160"):
-        finetune(session(tmp_path), ner_request(tmp_path, model, task=TaskConfig(max_length=200)))
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.slow
 def test_unusual_test_files(tiny_model: TinyModel, tmp_path: Path) -> None:
     """Labels unseen in training, words that the tokenizer makes nothing of, sentences without words, no entities."""
@@ -463,29 +424,3 @@ def test_a_dev_set_that_says_nothing_cannot_choose(tiny_model: TinyModel, tmp_pa
             session(tmp_path), FinetuneRequest.of_one(str(tiny_model()), (str(train),), str(dev), None, task, training)
         )
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_none_of_a_folders_code_is_run(tiny_model: TinyModel, tmp_path: Path) -> None:
-    model, marker = adapted(tiny_model), tmp_path / "was_run"
-    code = f"open({str(marker)!r}, 'w').close()\n"
-
-    def poison(folder: Path) -> None:
-        config = read_json(folder / "config.json")
-        names = ("AutoConfig", "AutoModel", "AutoModelForTokenClassification", "AutoTokenizer")
-        config["auto_map"] = dict.fromkeys(names, "evil.Evil")
-        (folder / "config.json").write_text(json.dumps(config))
-        (folder / "evil.py").write_text(f"{code}class Evil: pass\n")
-
-    poison(model)
-    notes = Notes()
-    result = finetune(noted(tmp_path, notes), ner_request(tmp_path, model))
-    assert "auto_map" not in read_json(result.folder / "config.json")
-    assert any("left out auto_map" in note for note in notes.notes)
-    assert not (result.folder / "evil.py").exists()
-    poison(result.folder)
-    (result.folder / "manifest.json").unlink()  # which has the hash of config.json
-    source = tmp_path / "text.txt"
-    source.write_text("heart\n")
-    assert len(predicted(result.path, source)) == 1
-    assert not marker.exists()

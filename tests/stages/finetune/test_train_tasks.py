@@ -9,7 +9,6 @@ import pytest
 import transformers
 from sklearn.metrics import f1_score
 
-from greenadapt.config import MemoryConfig
 from greenadapt.errors import ConflictError
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.finetune.compare import finetune
@@ -18,7 +17,7 @@ from greenadapt.stages.finetune.train import read_scores
 from greenadapt.store.results import verified
 from tests.support.processes import digests
 from tests.support.small_multitask import CONFIGS, request, said, same, task_file
-from tests.support.small_tasks import TinyModel, adapted, expand, facts_file, lines, ner_request, read_json, session
+from tests.support.small_tasks import TinyModel, adapted, expand, lines, ner_request, read_json, session
 
 Json = dict[str, Any]
 NAMES = tuple(CONFIGS)
@@ -66,20 +65,6 @@ def _check_scores(two_tasks: Path, scores: Json) -> None:
     f1s = [row[1] for row in columns]
     assert scores["tasks"]["ill.1"]["test"]["test"] == pytest.approx({"mean": fmean(f1s), "std": stdev(f1s)})
     assert [seed["seed"] for seed in scores["seeds"]] == [4, 9]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("frozen", [True, False])
-def test_a_memory_goes_along(frozen: bool, tiny_model: TinyModel, tmp_path: Path) -> None:
-    model = adapted(tiny_model)
-    facts_file(model)
-    options: Json = {"memory": "base", "memory_config": MemoryConfig(strategy="single", frozen=frozen)}
-    in_folder = session(tmp_path, "many")
-    folder = finetune(in_folder, request(tmp_path, model, **options)).folder
-    memory = read_json(folder / "multitask.json")["memory"]
-    assert (memory["strategy"], memory["frozen"]) == ("single", frozen)
-    for name in ("ner", "ill.1"):
-        assert same(folder, name, None, folder / "seeds" / "0" / "tasks" / name / "predictions-test.jsonl")
 
 
 @pytest.mark.slow
