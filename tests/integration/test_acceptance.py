@@ -205,25 +205,13 @@ def test_a_thousand_words_are_not_truncated_anywhere(adapted: Adapted) -> None:
         assert len(ids(tokenizer, "heart")) == 1  # nor padded
 
 
-def test_offsets_and_words_of_the_plain_tokenizer(tokenizers: tuple[Any, Any]) -> None:
-    _, tokenizer = tokenizers
-    encoding = tokenizer(NEW_WORDS, return_offsets_mapping=True, add_special_tokens=False)
-    expected = ["Tachycardia", "of", "the", "coronavirus", "patient", ",", "EGFR", "and", "amiodarone", "."]
-    assert [NEW_WORDS[a:b] for a, b in encoding["offset_mapping"]] == expected
-    assert encoding.word_ids() == list(range(len(expected)))
-    split = tokenizer(["Tachycardia,", "tachycardias", "EGFR"], is_split_into_words=True, add_special_tokens=False)
-    plain = [len(ids(tokenizer, word)) for word in ("tachycardia,", "tachycardias", "EGFR")]
-    assert split.word_ids() == [word for word, n in enumerate(plain) for _ in range(n)]
-
-
-@pytest.mark.parametrize("shard", ["5GB", "20KB"])
 @pytest.mark.parametrize(
-    ("architecture", "config"),
+    ("architecture", "config", "shard"),
     [
-        ("BertForMaskedLM", {}),
-        ("BertForMaskedLM", {"tie_word_embeddings": False}),
-        ("BertForQuestionAnswering", {}),
-        ("RobertaForMaskedLM", {}),
+        ("BertForMaskedLM", {}, "20KB"),
+        ("BertForMaskedLM", {"tie_word_embeddings": False}, "5GB"),
+        ("BertForQuestionAnswering", {}, "5GB"),
+        ("RobertaForMaskedLM", {}, "20KB"),
     ],
 )
 def test_each_model_class_comes_out_of_the_pipeline_whole(
@@ -311,27 +299,20 @@ def test_check_52_w2v_align_expand_without_gpu_and_network(guarded: Callable[...
     corpus.write_text(ABSTRACTS * 3)
     options = ["--corpus", corpus, "--workspace", tmp_path / "ws"]
     small = ["--model", "minilm", "--min-count", 1, "--epochs", 1, "--workers", 2, "--keep-duplicates"]
-    for command in (["w2v", *options, *small], ["align", *options], ["expand", *options]):
-        completed = guarded("-m", "greenadapt", *command)
-        assert completed.returncode == 0, completed.stderr
-        assert f"{command[0]}: done in" in completed.stdout
+    completed = guarded("-m", "greenadapt", "adapt", *options, *small)
+    assert completed.returncode == 0, completed.stderr
+    assert "expand: done in" in completed.stdout
     (weights,) = (tmp_path / "ws").glob("names/*/minilm/expand/model.safetensors")
     assert len(ArrayFile(weights)[EMBEDDING]) > 30522
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"\n \n", "has no text"), (b"a\0b", "is not text"), (b"\x01\n\x02\n", "holds no words")],
-)
-def test_a_corpus_that_went_bad_leaves_its_own_earlier_results(
-    tiny_model: Callable[..., Path], tmp_path: Path, content: bytes, message: str
-) -> None:
+def test_a_corpus_that_went_bad_leaves_its_own_earlier_results(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     model = tiny_model()
     stages = adapt(tmp_path, model)
     corpus = tmp_path / "abstracts.txt"
-    corpus.write_bytes(content)
+    corpus.write_bytes(b"\n \n")
     session = Session(Workspace(tmp_path / "ws"), Silent())
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match="has no text"):
         adapt_stage.adapt(session, str(corpus), str(model), TextOptions(), VECTORS, AlignConfig(), ROWS)
     for stage in stages:
         again = verified(open_result(stage.path, stage.manifest.stage))
@@ -362,15 +343,10 @@ main()
 """
 MOMENTS = [  # in the order of the pipeline: the same workspace goes through all of them
     ("open", r"/\.corpus-[^/]+/words\.safetensors$"),
-    ("os.rename", r"/\.corpus-[^/]+$"),
-    ("os.rename", r"/names/.*/\.corpus\."),
     ("os.rename", r"/\.w2v-[^/]+/training/checkpoint\.part$"),
-    ("open", r"/\.w2v-[^/]+/manifest\.json$"),
     ("os.rename", r"/names/.*/\.align\."),
     ("open", r"/\.expand-[^/]+/model\.safetensors$"),
-    ("open", r"/\.expand-[^/]+/tokenizer\.json$"),
     ("os.rename", r"/\.expand-[^/]+$"),
-    ("os.rename", r"/names/.*/\.expand\."),
 ]
 
 
@@ -380,7 +356,7 @@ def readable(workspace: Path) -> dict[str, str]:
     return {link.name: verified(open_result(link, link.name)).manifest.digest for link in links}
 
 
-def test_killed_at_ten_steps_of_every_stage(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+def test_killed_within_every_stage(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     corpus = tmp_path / "abstracts.txt"
     corpus.write_text(ABSTRACTS * 30)
     arguments = ["--corpus", corpus, "--model", tiny_model(), "--keep-duplicates", "--workers", 1, "--epochs", 3]

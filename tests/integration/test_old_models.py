@@ -21,6 +21,7 @@ OLD = [
     ("BertModel", "transformers 3"),
     ("RobertaForMaskedLM", "transformers 4"),
 ]
+"""Transformers' class, and the release that wrote it."""
 
 
 def texts(folder: Path) -> tuple[Path, Path]:
@@ -59,10 +60,9 @@ def test_an_old_folder_gives_what_a_new_one_gives(run_alone: Run, twins: tuple[P
         run_alone("adapt", "-c", text, "-m", base, "-o", f"{base.name}-adapted", *VECTORS)
         training = ("--train", labelled, "--dev", labelled, *FAST)
         run_alone("finetune", "--task", "ner", "-m", f"{base.name}-adapted", "-o", f"{base.name}-ner", *training)
-        run_alone("finetune", "--task", "ner", "-m", base, "-o", f"{base.name}-plain", *training)
-        predicted += [run_alone("predict", "-m", f"{base.name}-{kind}", "-i", text).stdout for kind in ("ner", "plain")]
-    assert predicted[:2] == predicted[2:]
-    for kind in ("adapted", "ner", "plain"):
+        predicted.append(run_alone("predict", "-m", f"{base.name}-ner", "-i", text).stdout)
+    assert predicted[0] == predicted[1]
+    for kind in ("adapted", "ner"):
         expected, weights_of_old = (weights(tmp_path / f"{base.name}-{kind}") for base in twins)
         assert weights_of_old.keys() == expected.keys()
         assert all(torch.equal(weights_of_old[name], weight) for name, weight in expected.items())
@@ -89,6 +89,6 @@ def test_a_vocabulary_with_capitals_is_told(run_alone: Run, tmp_path: Path) -> N
     text, _ = texts(tmp_path)
     old = old_twin(tiny_model_in(tmp_path, "BertModel", name="modern"), tmp_path / "old", "pytorch-pretrained-bert")
     warning = "vocab.txt of .* has capitals, but no tokenizer_config.json says do_lower_case"
-    assert warning.split(".*")[1] in run_alone("corpus", "prepare", text, "-m", old).stderr
+    assert warning.split(".*")[1] in run_alone("corpus", "prepare", text, "-m", old, "--workers", 1).stderr
     (old / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    assert "has capitals" not in run_alone("corpus", "prepare", text, "-m", old).stderr
+    assert "has capitals" not in run_alone("corpus", "prepare", text, "-m", old, "--workers", 1).stderr

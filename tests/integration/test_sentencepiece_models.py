@@ -25,17 +25,6 @@ def sentences(path: Path, lines: list[str]) -> Path:
     return path
 
 
-def questions(path: Path, lines: list[str]) -> Path:
-    """Questions for the longest word of each line."""
-    paragraphs = []
-    for i, line in enumerate(lines):
-        answer = max(line.split(), key=len)
-        answers = [{"text": answer, "answer_start": line.index(answer)}]
-        paragraphs.append({"context": line, "qas": [{"id": str(i), "question": "which word?", "answers": answers}]})
-    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}), "utf-8")
-    return path
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("family", LAYOUTS)
@@ -70,16 +59,6 @@ def test_from_text_to_answers(run_alone: Run, tmp_path: Path, family: str) -> No
     text.write_text("\n".join(real_lines()[:10]), "utf-8")
     for line, row in zip(real_lines(), json_lines(run_alone("predict", "-m", "ner", "-i", text)), strict=False):
         assert all(line[entity["start"] : entity["end"]] == entity["text"] for entity in row["entities"])
-
-    train, test = (questions(tmp_path / f"{name}.json", lines) for name, lines in parts().items())
-    run_alone("finetune", "--task", "qa", "-m", "adapted", "--train", train, "--test", test, "-o", "answers", *FAST)
-    data = tmp_path / "asked.jsonl"
-    asking = ({"question": "which word?", "context": line} for line in real_lines()[:5])
-    data.write_text("".join(json.dumps(row) + "\n" for row in asking))
-    answered = json_lines(run_alone("qa", "-m", "answers", "--data", data))
-    for line, row in zip(real_lines(), answered, strict=False):
-        best = row["answers"][0]
-        assert line[best["start"] : best["end"]] == best["answer"] != ""
 
 
 def parts() -> dict[str, list[str]]:
