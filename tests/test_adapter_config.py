@@ -33,15 +33,14 @@ def test_every_name_is_of_a_kind() -> None:
 
 
 @pytest.mark.parametrize("option", GIVEN)
-@pytest.mark.parametrize("adapter", ADAPTERS)
-def test_an_option_goes_with_some_adapters_and_is_refused_with_others(option: str, adapter: AdapterName) -> None:
+def test_an_option_goes_with_some_adapters_and_is_refused_with_others(option: str) -> None:
     [(field, value)] = GIVEN[option].items()
-    if adapter in GOES_WITH[option]:
-        assert getattr(AdapterConfig(adapter, **GIVEN[option]), field) == value
-        return
-    with pytest.raises(UsageError) as caught:
-        AdapterConfig(adapter, **GIVEN[option])
-    assert str(caught.value).startswith(f"{option} does not go with --adapter {adapter}: leave it out")
+    for adapter in ADAPTERS:
+        if adapter in GOES_WITH[option]:
+            assert getattr(AdapterConfig(adapter, **GIVEN[option]), field) == value
+        else:
+            with pytest.raises(UsageError, match=f"{option} does not go with --adapter {adapter}: leave it out"):
+                AdapterConfig(adapter, **GIVEN[option])
 
 
 def test_only_what_is_beside_its_layer_can_start_as_nothing() -> None:
@@ -54,10 +53,7 @@ def test_only_what_is_beside_its_layer_can_start_as_nothing() -> None:
     [
         ({"adapter": "pal"}, "--adapter is 'pal', must be one of pals, low-rank"),
         ({"placement": "behind"}, "--placement is 'behind', must be one of parallel, serial"),
-        ({"form": "code"}, "--adapter-form is 'code', must be one of paper, reference"),
-        ({"init": "one"}, "--adapter-init is 'one', must be one of paper, zero"),
         ({"size": 0}, "--adapter-size is 0, must be at least 1"),
-        ({"adapter": "top-ffn", "top_layers": 0}, "--top-layers is 0, must be at least 1"),
     ],
 )
 def test_nonsense_is_refused_with_the_option_and_the_value(settings: dict[str, Any], message: str) -> None:

@@ -8,7 +8,6 @@ from greenadapt.config import (
     ExpandConfig,
     MemoryConfig,
     QaConfig,
-    SamplingConfig,
     TaskConfig,
     W2VConfig,
 )
@@ -34,21 +33,15 @@ def test_the_defaults_are_gensims() -> None:
     [
         (lambda: W2VConfig(dim=0), "--dim is 0, must be at least 1"),
         (lambda: W2VConfig(alpha=0.00002), "--alpha is 2e-05, must be from 0.0001 to 100"),
-        (lambda: W2VConfig(sample=-1e-3), "--sample is -0.001"),
-        (lambda: ExpandConfig(max_words=0), "--max-words is 0"),
         (lambda: QaConfig(n_best=0), "--n-best is 0"),
         (lambda: QaConfig(no_answer=False, null_threshold=1.0), "--null-threshold has no effect"),
         (
             lambda: ExpandConfig(oov="greedy", restrict_to=("a",)),
             "--restrict-to changes other words under --oov greedy",
         ),
-        (lambda: SamplingConfig("turns"), "--sampling is 'turns', must be one of "),  # type: ignore[arg-type]
         (lambda: TaskConfig(negatives=9), "^--negatives belongs to --task qa, this is ner$"),
         (lambda: TaskConfig("qa", label_field="class"), "^--label-field belongs to --task classification, this is qa$"),
-        (lambda: TaskConfig("qa", label_kind="classes"), "^--labels belongs to --task classification, this is qa$"),
         (lambda: TaskConfig("classification", gold_chunks=True), "^--gold-chunks belongs to --task ner, this is class"),
-        (lambda: TaskConfig("classification", negatives=0), "^--negatives belongs to --task qa, this is class"),
-        (lambda: TaskConfig("qa", max_answer_pieces=0), "--max-answer-pieces is 0, must be at least 1"),
     ],
 )
 def test_nonsense_is_refused_with_the_option_and_the_number(build: object, message: str) -> None:

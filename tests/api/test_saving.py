@@ -8,9 +8,8 @@ import pytest
 from transformers import AutoModel
 
 import greenadapt
-from greenadapt.api.models import ModelFolder
 from greenadapt.config import ReadingOptions
-from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
+from greenadapt.errors import ConflictError, MissingError, UsageError
 from tests.conftest import Run, contents
 from tests.support.hub import Hub
 from tests.support.small_tasks import TinyModel, adapted, facts_file
@@ -100,26 +99,6 @@ def test_links_of_a_cache_become_files_and_a_dead_one_is_named(model: greenadapt
     with pytest.raises(MissingError):
         greenadapt.EncoderModel(tmp_path / "nothing").save_pretrained(tmp_path / "other")
     assert not (tmp_path / "other").exists()
-
-
-def test_each_class_opens_its_own_models(tiny_model: TinyModel, model: greenadapt.AdaptedModel) -> None:
-    plain = tiny_model(name="plain")
-    qa = tiny_model("BertForQuestionAnswering", name="qa")
-    assert type(greenadapt.EncoderModel.from_pretrained(plain)) is greenadapt.EncoderModel
-    assert type(greenadapt.EncoderModel.from_pretrained(model.folder)) is greenadapt.AdaptedModel
-    assert type(greenadapt.TaskModel.from_pretrained(qa, reading=ReadingOptions(max_length=48))) is greenadapt.TaskModel
-    mismatches: list[tuple[type[ModelFolder], Path, str]] = [
-        (greenadapt.AdaptedModel, plain, "EncoderModel"),
-        (greenadapt.TaskModel, model.folder, "AdaptedModel"),
-        (greenadapt.EncoderModel, qa, "TaskModel"),
-    ]
-    for cls, folder, kind in mismatches:
-        with pytest.raises(InputError, match=rf"{folder.name} is no {cls.__name__}: open it with {kind}\.from_pretr"):
-            cls.from_pretrained(folder)
-    with pytest.raises(UsageError, match="leave out task and reading"):
-        greenadapt.TaskModel.from_pretrained(plain, task="a")
-    with pytest.raises(MissingError, match="no-such"):
-        greenadapt.AdaptedModel.from_pretrained("no-such/model")
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the hub's own library

@@ -454,34 +454,27 @@ XREF = '<xref ref-type="{}" rid="x">{}</xref>'.format
     [
         # Between words
         ("line<break/>second<hr/>third", "line second third"),
-
         ("as<disp-formula><label>(1)</label><mml:math><mml:mi>E</mml:mi></mml:math></disp-formula>shows", "as shows"),
         ("he said<disp-quote><p>Quoted.</p></disp-quote>again", "he said again / Quoted."),
         ("two<list><list-item><p>One.</p></list-item><list-item><p>Two.</p></list-item></list>items", "two items / One. / Two."),
-
         ("a<boxed-text><caption><title>Box</title></caption><p>Boxed.</p></boxed-text>b", "a b / Boxed."),
         ("a<verse-group><verse-line>One line</verse-line><verse-line>and two</verse-line></verse-group>b", "a One line and two b"),
-
         ("a<statement><label>1</label><title>Theorem</title><p>True.</p></statement>b", "a Theorem b / True."),
         ("a<fig><caption><p>Caption.</p></caption></fig>b<table-wrap><table><tr><td>1</td></tr></table></table-wrap>c", "a b c"),
         ("a<preformat>x = 1</preformat>b<code>y</code>c<supplementary-material><p>S.</p></supplementary-material>d", "a b c d"),
         ("<mml:math><mml:mtable><mml:mtr><mml:mtd>1</mml:mtd><mml:mtd>0</mml:mtd></mml:mtr></mml:mtable></mml:math>", "1 0"),
         # Within words
-
         ("the <sc>d</sc>-form, <named-content>BRCA</named-content>1 <styled-content>x</styled-content>y", "the d-form, BRCA1 xy"),
         ("(<ext-link>www.a.org</ext-link>, <email>b@c.org</email>) <uri>u</uri>.", "(www.a.org, b@c.org) u."),
         ("(<abbrev>ADHD<def><p>Attention deficit.</p></def></abbrev>)", "(ADHD) / Attention deficit."),
-
         ("<ruby><rb>漢</rb><rt>kan</rt></ruby>字", "漢字"),
         ("a<?page 3?>b<!-- c -->c <target id='t'/>d", "abc d"),
         ("p<inline-formula><tex-math>$x$</tex-math></inline-formula>-value <inline-formula><mml:math><mml:semantics><mml:mi>z</mml:mi><mml:annotation>z_1</mml:annotation></mml:semantics></mml:math></inline-formula>.", "p-value z."),
         ("<mml:math><mml:mfrac><mml:mn>1</mml:mn><mml:mn>2</mml:mn></mml:mfrac></mml:math> of <chem-struct>C6H6</chem-struct>", "1/2 of C6H6"),
         # Marks
-
         (f"word<sup>{XREF('bibr', 1)},{XREF('bibr', 2)}–{XREF('bibr', 3)}</sup> and [{XREF('bibr', 4)}, {XREF('bibr', 5)}].", "word and."),
         (f"value{XREF('table-fn', '<sup>a</sup>')} and value{XREF('fn', '*')} x<sup>{XREF('fn', 'b')}</sup>", "value and value x"),
         (f"{XREF('fig', 'Fig. 1')}<bold>A</bold> and {XREF('sec', 'Methods')}, m<sup>2</sup>", "Fig. 1A and Methods, m2"),
-
         ("as<element-citation><surname>Doe</surname><year>2001</year></element-citation>wrote", "as wrote"),
         ("as <mixed-citation><name>Doe</name>, <year>2001</year></mixed-citation>", "as Doe, 2001"),
     ],

@@ -70,12 +70,6 @@ def test_the_softmax_is_the_mean_of_the_softmaxes(head: str, axis: int, data: st
     torch.testing.assert_close(mean, torch.stack(tensors).mean(0), atol=1e-5, rtol=1e-5)
 
 
-def test_large_logits_do_not_overflow() -> None:
-    result = ensemble_logits([A * 1e4, B * 1e4], "probabilities", "SequenceClassification")
-    assert np.exp(result)[0].tolist() == pytest.approx([0.5, 0, 0.5])
-    assert result[0, 1] == pytest.approx(np.log(0.5) - 5e3)
-
-
 def test_a_number_has_no_probabilities() -> None:
     for rule in ("logits", "probabilities"):
         result = ensemble_logits(
@@ -326,15 +320,6 @@ def test_answers_in_doubt_are_those_near_the_first() -> None:
     null[4] = 5.0, 5.0
     eager = replace(with_null, null_threshold=-5.0)  # "no answer" comes first, with a lower probability
     assert eager.in_doubt(question, null, 0.0).tolist() == []
-
-
-def test_margins() -> None:
-    logits = np.log([[0.7, 0.2, 0.1], [0.4, 0.2, 0.4]]).astype(np.float32)
-    assert margins(logits).tolist() == pytest.approx([0.5, 0.0])
-    assert margins(np.zeros((2, 1), np.float32)).tolist() == [1.0, 1.0]
-    assert TAGGER.in_doubt(TAGGER.example("a b", ""), logits, 0.4).tolist() == [1]
-    assert TAGGER.in_doubt(TAGGER.example("a b", ""), logits[:1], 0.4).tolist() == []
-    assert TEXTS.in_doubt(TEXTS.example("a", ""), logits[1:], 0.4).tolist() == [0]
 
 
 def test_scores_say_how_much_was_read_twice(make_model: Callable[..., Path], tmp_path: Path) -> None:

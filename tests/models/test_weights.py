@@ -421,13 +421,6 @@ def test_another_memory_is_refused_or_begins_anew(tmp_path: Path) -> None:
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 
-def test_nothing_learnt_is_no_beginning(tmp_path: Path) -> None:
-    model = with_memory(MemoryConfig("single"))
-    write_memory(model, tmp_path)
-    read_memory(model, tmp_path)
-    assert not begin_memory(model, tmp_path)
-
-
 @pytest.mark.slow
 def test_fine_tuning_and_pretraining_begin_with_what_pretraining_learnt(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)

@@ -63,15 +63,6 @@ def test_steps_can_be_asked_for_in_any_order(build: Callable[..., Any]) -> None:
     assert backward[::-1] == list(map(facts, _draws(build())))
 
 
-@pytest.mark.parametrize(("mix", "steps"), [("sample", 3 + 1 + 3), ("both", 6 + 2 + 6)])
-def test_an_epoch_has_as_many_steps_as_all_passes(mix: Mix, steps: int) -> None:
-    feed = _feed(mix=mix)
-    assert (feed.steps_an_epoch, feed.n_steps) == (steps, 3 * steps)
-    assert _feed(mix=mix, max_steps=5).n_steps == 5
-    chosen = _feed(SamplingConfig(steps_per_epoch=100), mix=mix)
-    assert (chosen.steps_an_epoch, chosen.n_steps) == (100, 300)
-
-
 def test_examples_decide_and_not_the_parts_that_they_have() -> None:
     datasets = [_dataset(4, "a", 90), _dataset(40, "b", 10)]
     feed = Feed(datasets, _plan(1, epochs=1), SamplingConfig("proportional", 1000))
@@ -149,10 +140,3 @@ def test_sample_is_a_fair_coin_anew_each_epoch() -> None:
     for first, second in combinations(epochs, 2):
         assert abs((first & second).sum() - n / 4) < 4 * np.sqrt(n * 3 / 16)
     assert 400 < draw_is_expanded("fixed", 0, 5, np.arange(1000)).sum() < 600
-
-
-def test_one_view_and_both() -> None:
-    assert not draw_is_expanded("base", 0, 0, np.arange(4)).any()
-    assert draw_is_expanded("expanded", 0, 0, np.arange(4)).all()
-    assert draw_is_expanded("both", 0, 0, np.arange(4)).tolist() == [False, True, False, True]
-    assert draw_is_expanded("sample", 0, 0, np.arange(0)).tolist() == []

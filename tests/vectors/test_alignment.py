@@ -162,18 +162,6 @@ def test_rows_are_x_times_w_transposed_over_many_blocks(monkeypatch: pytest.Monk
     assert alignment.apply(vectors[:0]).shape == (0, d_target)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dim", [384, 768])
-def test_a_row_is_the_same_however_many_are_mapped_with_it(dim: int) -> None:
-    sizes = {"source_dim": dim, "target_dim": dim, "n_overlap": dim, "seed": 1}
-    alignment = Alignment("lstsq", **sizes, matrix=random(dim, dim).astype(np.float32))
-    vectors = random(10_000, dim, seed=1).astype(np.float32)
-    rows = alignment.apply(vectors)[:70]
-    for size in (1, 7):
-        blocks = [alignment.apply(vectors[begin : begin + size]) for begin in range(0, 70, size)]
-        np.testing.assert_array_max_ulp(np.concatenate(blocks), rows, maxulp=1)  # of a near tie of rounding to float32
-
-
 def test_rows_of_a_bfloat16_checkpoint_are_fitted_as_their_values() -> None:
     import ml_dtypes
 

@@ -131,11 +131,6 @@ def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(out) == {"word": "Ärzte\n", "n": 1}
 
 
-@pytest.mark.parametrize(("number", "text"), [(0, "0"), (999.94, "1k"), (12_345_678, "12.3M"), (7e12, "7T")])
-def test_short_numbers(number: float, text: str) -> None:
-    assert console.compact(number) == text
-
-
 COLUMNS = ["stage", "time", "memory"]
 ROWS = [["corpus", "1.5 s", "8 MB"], ["w2v", "100.0 s", "1,200 MB"]]
 

@@ -217,18 +217,13 @@ def test_standard_input(piped: Any) -> None:
         ("a.txt", " \n", r"a\.txt has no text"),
         ("a.txt", b"%PDF\0\1", r"a\.txt is not text: it has NUL bytes"),
         ("a.pdf", b"%PDF\0", r"a\.pdf: cannot tell the format.*: give a file named \.txt.*\.tar.*, or say --format"),
-
         ("a.xml", "<article><body></article>", r"a\.xml is not well-formed XML"),
         ("a.xml", "<article/>", r"a\.xml has no text"),
         ("a.json", {"body": "x"}, r"a\.json:1 has no field text, it has: body: choose one with --field$"),
         ("a.json", SQUAD, r"a\.json is SQuAD's JSON, questions with their contexts: answer them with qa --data"),
-
-
         ("a.jsonl", {"body": "x"}, r"a\.jsonl:1 has no field text, it has: body: choose one with --field"),
         ("a.jsonl", rows({"text": " "}, {"text": None}), r"a\.jsonl has no text"),
         ("a.jsonl", {"text": 3}, r"a\.jsonl:1: field text is a number, not text"),
-
-
         ("a.txt.gz", None, r"a\.txt\.gz cannot be read|a\.txt\.gz is truncated or damaged"),
     ],
 )  # fmt: skip

@@ -216,19 +216,12 @@ def test_records_with_questions(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("q.jsonl", rows(*RECORDS, {"question": " "}), r"q\.jsonl:4: .* empty"),
-
         ("q.jsonl", {"id": 1, "context": "x"}, r"q\.jsonl:1: no 'question': it has: id, context"),
-
         ("q.jsonl", {"question": "x", "id": 1.5}, r"q\.jsonl:1: 'id' is a number with a fraction, not a string"),
         ("q.jsonl", rows({"question": "x"}) + "{", r"q\.jsonl, line 2, column 2 is not JSON"),
-
         ("q.json", ["When?"], r"q\.json, entry 1 is a string, not an object"),
-
         ("q.json", SQUAD, r"q\.json is SQuAD's JSON, questions with their contexts: answer them with qa --data"),
-
         ("q.txt", "\n \n", r"q\.txt has no questions"),
-
-
     ],
 )  # fmt: skip
 def test_what_are_no_questions(name: str, content: Any, message: str, tmp_path: Path) -> None:

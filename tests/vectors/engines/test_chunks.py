@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba import njit
 
 from greenadapt.store.arrays import Array
 from greenadapt.vectors.engines import Weights, chunks, padded
@@ -253,12 +252,6 @@ def test_more_than_one_buffer_with_a_falling_rate() -> None:
     check(case, make_tables(200))
 
 
-@pytest.mark.parametrize("over", [0, CHUNK])
-def test_a_line_about_as_long_as_a_buffer(over: int) -> None:
-    case = Case(make_lines([chunks._BUFFER + over, 6], 50), make_noise(50), WORD2VEC, (0.02, 0.004))
-    check(case, make_tables(50))
-
-
 @pytest.mark.parametrize("dim", [1, 33, 128])
 def test_any_width(dim: int) -> None:
     case = Case(make_lines([50, 30], 40), make_noise(40, 0.6), WORD2VEC)
@@ -379,13 +372,6 @@ def test_the_expectation_is_word2vecs(negatives: int) -> None:
     scores = tables.output @ h
     expectation = sum(share * log_sigmoid(-scores[word]) for word, share in enumerate(shares) if word != at.word)
     assert shared == pytest.approx(log_sigmoid(scores[at.word]) + negatives * expectation, rel=1e-12)
-
-
-def test_the_series_of_the_exponential_is_near_enough() -> None:
-    scores = np.linspace(-LIMIT, LIMIT, 96, dtype=np.float32).reshape(6, 16)
-    errors = np.zeros_like(scores)
-    njit(lambda scores, errors: chunks.find_errors(scores, errors))(scores, errors)
-    np.testing.assert_allclose(errors, sigmoid(scores.astype(np.float64)), rtol=1e-5)
 
 
 # -- draws ------------------------------------------------------------------------------------------------------------

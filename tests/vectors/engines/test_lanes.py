@@ -71,15 +71,18 @@ def test_operations(width: int, load: Callable[..., Any], splat: Callable[..., A
 @pytest.mark.slow
 def test_an_edit_of_the_arithmetic_changes_the_name_of_the_cache_and_of_another_engine_does_not(tmp_path: Path) -> None:
     shutil.copytree(Path(lanes.__file__).parents[2], tmp_path / "greenadapt", ignore=shutil.ignore_patterns("*.nb?"))
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
-    code += "from greenadapt.vectors.engines.chunks import train_lines; print(train_lines.py_func.__qualname__)"
-
-    def name() -> str:
-        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-
-    before = name()
-    engines = tmp_path / "greenadapt" / "vectors" / "engines"
-    for file, changes in (("gensim.py", False), ("lanes.py", True)):
-        with open(engines / file, "a") as opened:
-            opened.write("# edited\n")
-        assert (name() != before) == changes
+    script = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(tmp_path)!r})
+for file in ("__init__.py", "gensim.py", "lanes.py"):
+    with open(Path({str(tmp_path)!r}, "greenadapt/vectors/engines", file), "a") as opened:
+        opened.write("# edited\\n")
+    for name in [name for name in sys.modules if name.startswith("greenadapt")]:
+        del sys.modules[name]
+    from greenadapt.vectors.engines.chunks import train_lines
+    print(train_lines.py_func.__qualname__)
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    before, gensim_edited, lanes_edited = run.stdout.splitlines()
+    assert before == gensim_edited != lanes_edited
