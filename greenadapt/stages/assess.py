@@ -91,11 +91,11 @@ def _added(expanded: Result, vectors: WordVectors) -> Json | None:
 
 def _corpus_of(session: Session, aligned: Result) -> PreparedCorpus | None:
     """The corpus that the vectors were trained on; ``None`` if they were imported or the corpus is missing."""
-    prepared, *rest = folders_behind(aligned)
+    first, *rest = folders_behind(aligned)
     if len(rest) < 2:
-        session.progress.note("words are substituted without a text around them, since the corpus is not there")
+        session.progress.note(f"words are substituted without a text around them: {first} has no corpus any more")
         return None
-    return PreparedCorpus.open(verified(open_result(prepared, CORPUS)).folder)
+    return PreparedCorpus.open(verified(open_result(first, CORPUS)).folder)
 
 
 def _substitute(
