@@ -111,7 +111,7 @@ def reference(tokenizer: Tokenizer, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [*CHUNKWISE, *WHOLE])
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(text=TEXTS)
 def test_words_are_the_tokenizers_own(name: str, text: str) -> None:
     tokenizer = (CHUNKWISE | WHOLE)[name]
@@ -120,7 +120,7 @@ def test_words_are_the_tokenizers_own(name: str, text: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHUNKWISE)
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=20)
 @given(text=TEXTS)
 def test_chunk_by_chunk_is_the_same_where_it_is_claimed(name: str, text: str) -> None:
     splitter = WordSplitter(CHUNKWISE[name])
