@@ -20,6 +20,7 @@ from greenadapt.store.results import (
     ATTEMPTS,
     KEY_DIGITS,
     LOCK,
+    MANIFEST,
     Attempts,
     Job,
     Place,
@@ -31,6 +32,8 @@ from greenadapt.store.results import (
 
 HOME = "GREENADAPT_HOME"
 _ORDER = ("corpus", "w2v", "align", "expand")
+_INPUT = re.compile(r"stdin-[0-9a-f]{8}|records-[0-9a-f]{8}\.jsonl")
+"""The names of stored inputs."""
 _RESULT = re.compile(rf"[a-z0-9]+-[0-9a-f]{{{KEY_DIGITS}}}")
 _UNFINISHED = re.compile(r"\..+-[0-9a-f]{8}")
 
@@ -211,17 +214,19 @@ class Unneeded:
 def unneeded(workspace: Workspace) -> Iterator[Unneeded]:
     """What ``clean`` removes: results that neither a name nor the inputs of a named result need, unfinished results
     that no process works on, and stored inputs that no result was made from.
+
+    What greenadapt did not make stays: results have a manifest, and inputs are named by their hash.
     """
     results, needed = workspace.root / "results", _needed(workspace)
     for path in _listed(results):
-        is_result = _RESULT.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
+        is_result = _RESULT.fullmatch(path.name) and (path / MANIFEST).is_file() and not path.is_symlink()
         if is_result and path.resolve() not in needed:
             yield Unneeded("result", path, tree_size(path))
     for work in unfinished_in(results):
         if work.writer is None:
             yield Unneeded("unfinished", work.path, work.bytes)
     for path in _listed(workspace.root / "inputs"):
-        if path.is_file() and not path.name.startswith(".") and path.resolve() not in needed:
+        if path.is_file() and _INPUT.fullmatch(path.name) and path.resolve() not in needed:
             yield Unneeded("input", path, tree_size(path))
 
 

@@ -84,6 +84,16 @@ def test_clean_keeps_named_results_and_all_that_they_were_made_from(tmp_path: Pa
     assert newest.folder not in {item.path for item in unneeded(workspace)}
 
 
+def test_clean_keeps_what_greenadapt_did_not_make(tmp_path: Path) -> None:
+    """As in a workspace that is the user's own folder (``--workspace .``)."""
+    (tmp_path / "inputs").mkdir()
+    (tmp_path / "results" / "run-0123456789ab").mkdir(parents=True)
+    for name in ("inputs/train.tsv", "inputs/stdin-notes", "results/run-0123456789ab/notes.txt"):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "inputs" / "records-01234567.jsonl").write_text("{}")
+    assert [item.path.name for item in unneeded(Workspace(tmp_path))] == ["records-01234567.jsonl"]
+
+
 def test_clean_beside_a_running_build_leaves_it_alone(tmp_path: Path) -> None:
     workspace, seen = Workspace(tmp_path), []
 
