@@ -127,7 +127,7 @@ class Cluster:
         n_tasks = int(sum(min(node.cores // 1, node.gpus // gpus if gpus else math.inf) for node in nodes))
         if not n_tasks:
             raise ResourceError(
-                f"no node of the cluster that is alive has a core and {gpus:g} GPUs",
+                f"no live node of the cluster has a core and {gpus:g} GPUs",
                 "give a lower --gpus-each, or start more nodes and run the same command again",
             )
         return n_tasks
@@ -177,7 +177,7 @@ def connected(address: str) -> Iterator[Cluster]:
             raise
         reason = " ".join(line.strip() for line in str(error).splitlines())
         raise InputError(
-            f"the cluster at {address} does not run what runs here: {reason}", "install the same"
+            f"the cluster at {address} has other versions than this machine: {reason}", "install the same versions"
         ) from None
     try:
         cluster = Cluster(ray)

@@ -14,7 +14,7 @@ from greenadapt.fields import Checked, Option, option_fields, parse_bytes, parse
 
 AlignMethod = Literal["lstsq", "procrustes", "identity", "random"]
 RowRecipe = Literal["map", "norm", "pieces", "form"]
-RowChoice = Literal["map", "norm", "pieces", "form", "auto"]
+RowChoice = Literal[RowRecipe, "auto"]
 OovRule = Literal["base", "greedy"]
 RandomScaleName = Literal["bert", "matched"]
 TaskName = Literal["ner", "classification", "qa"]
@@ -142,7 +142,7 @@ class SessionOptions(Checked):
         ),
     ] = None
     max_tokens: Count = 4096
-    """Pieces in a model in training at once; lower it if memory runs out. Commands have it in ``RunConfig``."""
+    """Most pieces that a model trains on at once; lower it if memory runs out. In commands it is of ``RunConfig``."""
 
 
 _HELD_OUT = Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, unset="0")

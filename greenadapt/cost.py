@@ -38,7 +38,7 @@ CPU_MACHINE = 1.33, 6.33
 GPUS = 8
 """GPUs of the machine on which BioBERT was pre-trained: V100 with 32 GB each."""
 WATTS_PER_GPU = 1505 / GPUS
-"""Power of a busy GPU in watts, with its share of the machine: the paper's 1505 W over its GPUs."""
+"""Power of a busy GPU in watts, including its share of the machine: the paper's 1,505 W divided by its GPUs."""
 GPU_MACHINE = 5.92, 19.84
 """Dollars per hour, lowest and highest offer, for the machine with these GPUs."""
 

@@ -136,7 +136,7 @@ def check_path(path: Any, name: str) -> None:
     with suppress(UnicodeEncodeError):
         if b"\0" not in fsencode(text):
             return
-    raise UsageError(f"{name} is {text!r}, which no file can be called", "correct it")
+    raise UsageError(f"{name} is {text!r}, which is not a possible file name", "correct it")
 
 
 _KINDS = {int: "a whole number", float: "a finite number", bool: "True or False", str: "text"}

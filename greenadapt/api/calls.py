@@ -74,7 +74,7 @@ def adapt(
         text: How the corpus is read.
         w2v: How word vectors are trained; epochs and rate that it does not set go by the size of the text.
         align: How the map is fitted.
-        expand: Which words get a row, and which.
+        expand: Which words get a row, and how the row is computed.
         preset: ``"paper"`` for the settings of the paper, where the configurations do not set them.
         options: The workspace, and which resources to use.
         progress: Whether to show notes and bars on stderr, or where to. Without, warnings are Python's own.

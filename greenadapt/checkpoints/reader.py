@@ -134,7 +134,7 @@ class Checkpoint:
             raise InputError(
                 f"{self.folder / 'config.json'} has no model_type and looks like that of {kind.model_type}, but there "
                 f"is no weight {self._prefix}{missing[0]}",
-                'write what it is there, such as "model_type": "electra"',
+                'add its type there, such as "model_type": "electra"',
             )
 
     def _check_sizes(self) -> None:

@@ -32,7 +32,7 @@ def clean(
     rows = [stage.clean_row(item, "removable") for item in items]
     if rows and not yes:
         if as_json or not sys.stdin.isatty():
-            raise UsageError("clean asks before it removes, with --json or without a terminal it cannot", "add --yes")
+            raise UsageError("clean asks before it removes, which needs a terminal and no --json", "add --yes")
         print_cleaning(rows)
         if not _is_agreed():
             session.progress.note("nothing was removed")

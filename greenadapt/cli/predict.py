@@ -148,7 +148,7 @@ def _bio_lines(prediction: "EntryPrediction") -> Iterator[str]:
     for number, word in enumerate(words, start=1):
         if not word or not _BREAKS.isdisjoint(word):
             raise InputError(
-                f"{prediction.entry.where}: token {number} is {word!r}, which two columns cannot hold",
+                f"{prediction.entry.where}: token {number} is {word!r}, which would break its line",
                 "leave out --bio for JSON lines, or correct the token",
             )
     yield from (f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True))

@@ -173,7 +173,7 @@ def _separator(
         return next((character for character in ",;\t|" if character in unquoted), ","), first
     if has_header and "\t" not in line and (unexpected := re.search("[,;|]", line)):
         raise InputError(
-            f"{path}, line {number}: the header has no tab, but {unexpected[0]!r}", "name the file .csv, or correct it"
+            f"{path}, line {number}: the header has {unexpected[0]!r} instead of tabs", "name it .csv, or correct it"
         )
     return separator, first
 

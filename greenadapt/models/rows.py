@@ -40,7 +40,7 @@ class Rows:
     def of(cls, views: Iterable[Input], pad_id: int, special: Iterable[int]) -> "Rows":
         """Rows that occur in any input of either view, those of the ``special`` ids, and all up to ``pad_id``.
 
-        So the padding keeps its id, by which RoBERTa and MPNet find it.
+        Rows up to ``pad_id`` are kept so that padding keeps its id, which RoBERTa and MPNet rely on.
         """
         seen = np.union1d(np.arange(pad_id + 1), np.fromiter(special, np.int64))
         for arrays in grouped(_ids_of(views), len, _CHUNK, _CHUNK):

@@ -36,9 +36,7 @@ class ModelSource:
     def require_unchanged(self) -> None:
         """Raise ``InputError`` if the model is another one than when the server started."""
         if _hash_files(self.folder) != self.sha256:
-            raise InputError(
-                f"{self.folder.folder} is another model than when the server started", "start the server again"
-            )
+            raise InputError(f"{self.folder.folder} has changed since the server started", "start the server again")
 
 
 def _hash_files(folder: TaskFolder) -> str:

@@ -46,7 +46,7 @@ class ServeRequest:
 
     def __post_init__(self) -> None:
         if self.index is None and self.retrieval.passages is not None:
-            raise UsageError("--passages are those of an index, and there is none", "give --index, or leave it out")
+            raise UsageError("--passages is for an index, and none is given", "give --index, or leave it out")
 
 
 class _Supervisor(Multiprocess):

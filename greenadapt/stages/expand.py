@@ -63,7 +63,7 @@ def alignment_of(folder: Path) -> Result:
         raise MissingError(f"the map of {folder} is no longer in {entry['path']}", "adapt the model again")
     aligned = open_result(path, ALIGN)
     if aligned.manifest.digest != entry["sha256"]:
-        raise MissingError(f"{path} is another map than the one that {folder} was made with", "adapt the model again")
+        raise MissingError(f"{path} is not the map that {folder} was made with", "adapt the model again")
     return aligned
 
 

@@ -29,7 +29,7 @@ def index(
     """
     for path in paths:
         if is_read_once(path):
-            raise UsageError(f"{input_name(path)} is read once, an index reads it again", "name a file")
+            raise UsageError(f"{input_name(path)} can be read only once, an index reads it twice", "name a file")
         if not Path(path).exists():
             raise MissingError(f"{path} does not exist", "check the path")
         require_names(path)

@@ -26,7 +26,7 @@ def answer(session: Session, request: QaRequest) -> Result:
     A killed run resumes after its last answer.
     """
     if pipes := [*filter(is_read_once, request.sources.paths())]:
-        raise UsageError(f"--out keeps what can be made again, and {input_name(pipes[0])} is read once", "name a file")
+        raise UsageError(f"--out needs input that can be read again, {input_name(pipes[0])} cannot", "name a file")
     config: Json = {**asdict(request.config), **asdict(request.reading)}
     del config["memory"]  # the path of the general model; the model identifies it
     del config["max_tokens"]

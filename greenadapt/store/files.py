@@ -103,7 +103,10 @@ def publish_folder(work: Path, target: Path) -> None:
 
 
 def replace_folder(work: Path, target: Path) -> None:
-    """Put ``work`` in place of ``target``, a folder that greenadapt made; a kill between leaves ``.NAME.old``."""
+    """Put ``work`` in place of ``target``, a folder that greenadapt made.
+
+    If killed between the two renames it leaves ``.NAME.old``.
+    """
     _sync(work)
     old = beside(target, "old")
     if target.exists():

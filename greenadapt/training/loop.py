@@ -22,9 +22,9 @@ from greenadapt.training.batches import Batch, Cut, loss_sum
 from greenadapt.training.feed import Draw, Feed, Purpose, random_bits
 
 TENSORS, POSITION, RECORD = "state.safetensors", "state.json", "record.json"
-# Small sets have epochs of a few steps, and the state is three times the model.
 MAX_NORM = 1.0
 """The largest norm of the gradient; a longer one is clipped."""
+# Small sets have epochs of a few steps, and the state is three times the model.
 CHECKPOINT_STEPS, _SECONDS_BETWEEN_EPOCHS_SAVED = 500, 60
 _WORTH_NOTING = 60  # seconds
 STATE_HINT = "remove this folder to train from the beginning"

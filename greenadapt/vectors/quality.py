@@ -17,7 +17,7 @@ PieceIds = Sequence[Sequence[int]]
 MIN_OVERLAP = 50
 COUNT_BANDS = (1, 20, 100, 500)  # the lowest count of each band of words
 RARE = COUNT_BANDS[1]
-"""Words that occur less often are rare: the rows of few of them are near the right ones."""
+"""Words below this count are rare: few of their rows come out near the right ones."""
 SPLIT = "split"
 """Baseline of the recipes for rows: the word is split into pieces."""
 _SILENT = Silent()

@@ -87,7 +87,7 @@ class FormMap:
         self, vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, *, rescale: bool = True
     ) -> FloatArray:
         """Rows (n, dim), float32, of n words with ``vectors`` (n, source_dim), ``counts`` (n,) and the ids of their
-        ``pieces``, rows of ``embedding`` (n_rows, dim). Without ``rescale``: nearest to the targets by squares.
+        ``pieces``, rows of ``embedding`` (n_rows, dim). Without ``rescale``: the plain least-squares fit.
         """
         blocks = _features(vectors, counts, pieces, embedding, self.norm)
         rows = np.concatenate([block @ self.weights + self.offset for block in blocks])
@@ -201,7 +201,7 @@ class RowFormula:
 
     @property
     def needs_map(self) -> bool:
-        """Whether ``rows`` reads the mapped vectors."""
+        """Whether ``rows`` reads the mapped vectors; with ``form`` the map serves only figures and neighbours."""
         return self.name in ("map", "norm")
 
     def fitted(self, known: KnownWords, words: Int64Array, sums: FormSums) -> "RowFormula":
@@ -277,8 +277,8 @@ class PredictedRows:
         return measure(rows, self.known, self.heldout)
 
     def random(self, norm: float, seed: int) -> FloatArray:
-        """As a baseline, random rows (n_heldout, dim) of the length ``norm``, drawn by the mean and deviation of the
-        rows of the words that are not held out.
+        """As a baseline, random rows (n_heldout, dim) of the length ``norm``, drawn from a normal distribution with the
+        mean and deviation of the other words' rows.
         """
         targets = self.known.targets(np.setdiff1d(np.arange(len(self.known.rows)), self.heldout))
         drawn = np.random.default_rng(seed).standard_normal((len(self.heldout), targets.shape[1]), np.float32)
@@ -325,8 +325,8 @@ class Expansion:
 
     @cached_property
     def recipe(self) -> RowFormula:
-        """How new rows are computed: by ``pieces`` if there are too few words to fit ``form``; ``--rows auto`` selects
-        the recipe with the highest cosine on held-out words.
+        """The recipe that the configuration names; ``auto`` is the one with the highest cosine on held-out words, and
+        ``form`` becomes ``pieces`` if too few words are known.
         """
         if self.config.rows != "auto":
             name = self.config.rows

@@ -50,7 +50,7 @@ def test_a_value_of_a_wrong_type_is_named_before_any_work(name: str) -> None:
         ("top", 0, "top is 0, must be at least 1"),
         ("top", "3", "top is '3', must be a whole number, at least 1"),
         ("seeds", 10**30, "must be from 1 to 1000"),
-        ("folder", "a\0b", r"folder is 'a\\x00b', which no file can be called"),
+        ("folder", "a\0b", r"folder is 'a\\x00b', which is not a possible file name"),
         ("data", SimpleNamespace(collect=None), "data is of type SimpleNamespace, .*: call collect\\(\\) first"),
     ],
 )
@@ -60,7 +60,7 @@ def test_a_wrong_value_is_named_with_what_is_allowed(name: str, value: Any, mess
 
 
 def test_folders_of_settings_have_names_that_a_file_can_have() -> None:
-    with pytest.raises(UsageError, match=r"^out is 'a\\x00b', which no file can be called"):
+    with pytest.raises(UsageError, match=r"^out is 'a\\x00b', which is not a possible file name"):
         greenadapt.adapt("a text\nof two lines", "minilm", out="a\0b")
 
 

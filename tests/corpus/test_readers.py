@@ -657,5 +657,5 @@ def test_tables_of_excel_and_pandas(tmp_path: Path, name: str, content: str, tex
 
 
 def test_commas_in_the_header_of_a_tsv_are_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"a\.tsv, line 1: the header has no tab, but ',': name the file \.csv"):
+    with pytest.raises(InputError, match=r"a\.tsv, line 1: the header has ',' instead of tabs: name it \.csv"):
         lines(write(tmp_path / "a.tsv", "id,text\n1,alpha\n"))

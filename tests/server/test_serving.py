@@ -90,7 +90,7 @@ def test_a_killed_worker_comes_back_unless_the_model_is_another_one(models: Path
         trained(tmp_path / "ner")
         os.kill(second, signal.SIGKILL)
         lines = [process.stderr.readline(), process.stderr.readline()]
-        assert "ner is another model than when the server started: start the server again" in lines[0]
+        assert "ner has changed since the server started: start the server again" in lines[0]
         assert "a worker could not start again, 1 of 2 go on" in lines[1]
         assert [ask(address, "/predict", BODY) for _ in range(3)] == [response] * 3
         assert workers_of(process) == [third]

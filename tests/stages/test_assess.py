@@ -141,7 +141,7 @@ def test_what_is_not_adapted_or_was_made_from_something_else(session: Session, a
     other = align(session, adapted[2].manifest.facts["corpus"], None, AlignConfig(method="procrustes"))
     shutil.rmtree(adapted[2].folder)
     shutil.copytree(other.folder, adapted[2].folder)
-    with pytest.raises(MissingError, match=r"is another map than the one that .*expand was made with"):
+    with pytest.raises(MissingError, match=r"is not the map that .*expand was made with"):
         assess_rows(session, str(adapted[-1].path), AssessConfig())
 
 

@@ -356,5 +356,5 @@ def _read_part(model: MultitaskModel, name: str, folder: Path) -> None:
         raise MissingError(f"{folder} has no {WEIGHTS_FILE}", "train the task again")
     weights = read_tensors(file)
     if shapes_of(weights) != shapes_of(part.state_dict()):
-        raise InputError(f"{file} is not of a task with the settings beside it", "train the task again")
+        raise InputError(f"{file} does not fit the settings of its task beside it", "train the task again")
     part.load_state_dict(weights)

@@ -240,7 +240,7 @@ def test_pipes_are_read_once(model: Path, documents: Path, tmp_path: Path) -> No
     with pytest.raises(UsageError, match="not read from a pipe"):
         InquirySources(piped("{}"))
     saved = request(model, sources=InquirySources(documents=(str(documents),), questions=piped("who")))
-    with pytest.raises(UsageError, match=r"--out keeps what can be made again, and /dev/fd/\d+ is read once"):
+    with pytest.raises(UsageError, match=r"--out needs input that can be read again, /dev/fd/\d+ cannot"):
         answer(session(tmp_path, "piped"), saved)
 
 

@@ -246,7 +246,7 @@ def test_broken_weights_are_one_line(written: Written) -> None:
     with pytest.raises(InputError, match="is not a safetensors file, or is truncated"):
         open_named(written.folder, ["ner"])
     file.write_bytes((written.folder / "tasks" / "qa" / "weights.safetensors").read_bytes())
-    with pytest.raises(InputError, match="is not of a task with the settings beside it: train the task again"):
+    with pytest.raises(InputError, match="does not fit the settings of its task beside it: train the task again"):
         open_named(written.folder, ["ner"])
     weights = load_file(written.folder / "model.safetensors")
     del weights["encoder.layer.0.output.dense.bias"]
