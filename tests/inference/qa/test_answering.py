@@ -129,7 +129,7 @@ def test_a_second_run_does_nothing_and_what_changed_is_noticed(model: Path, docu
     with pytest.raises(ConflictError, match=r"another result \(model.* changed\)"):
         answer(session(tmp_path, "run2"), query)
     piped = replace(query, sources=InquirySources(documents=("-",), question_texts=("what",)))
-    with pytest.raises(UsageError, match="standard input is read once"):
+    with pytest.raises(UsageError, match="standard input cannot"):
         answer(session(tmp_path, "piped"), piped)
 
 
