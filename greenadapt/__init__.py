@@ -23,7 +23,7 @@ The methods are those of Poerner et al., "Inexpensive Domain Adaptation of Pretr
 Nothing is imported before it is used: the command line must start at once, and so must ``import greenadapt``.
 """
 
-from greenadapt.version import __version__
+from greenadapt.version import __version__ as __version__
 
 TYPE_CHECKING = False  # not typing's, whose import would take longer than all the rest
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ __all__ = [
     "EncoderModel",
     "Index",
     "TaskModel",
-    "__version__",
     "adapt",
     "finetune",
     "finetune_tasks",

@@ -53,7 +53,6 @@ def test_names_that_are_not_utf8_are_refused_first(run_alone: Run, files: Path) 
         ("predict", "-m", "model", "-i", NAME),
         ("index", "--documents", "docs/a.txt", "--documents", "docs", "--out", "px"),
         ("index", "--documents", "docs/a.txt", "--out", "linked"),
-        ("qa", "-m", "model", "--documents", "docs", "-q", "What?"),
         ("qa", "-m", "model", "--context", "docs/a.txt", "-q", os.fsdecode(b"Caf\xe9?")),
         ("export", os.fsdecode(b"\xe9.vec"), "--vectors", "docs/a.txt"),
         ("status", os.fsdecode(b"r\xe9")),

@@ -22,7 +22,6 @@ from greenadapt.corpus.recipes import (
 )
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.progress import Silent
-from greenadapt.stages.pretrain import PretrainRequest
 from greenadapt.tasks.tasks_file import read_tasks_file
 from tests.conftest import Run
 
@@ -236,8 +235,3 @@ def test_lenient_skips_broken_lines(run_alone: Run, tiny_model: Callable[..., Pa
     assert (facts["broken_lines"], facts["documents"]) == (4, 1)
     error = run_alone(*prepare, "--lenient", "--field", "body", stdin=lines, code=1).stderr
     assert "has no text in 1 source: skipped 5 lines or rows: leave out --lenient to see why" in error
-
-
-def test_it_is_given_once() -> None:
-    with pytest.raises(UsageError, match="standard input is given twice"):
-        PretrainRequest("m", ("-",), general_text="-")

@@ -125,13 +125,6 @@ def test_the_files_of_the_seed_that_is_asked_are_read(folder: Path, run_alone: R
     assert f"it has no seeds/1/{name}, but manifest.json lists it" in line
 
 
-def test_rows_that_are_not_those_of_a_seed_are_refused(folder: Path, run_alone: Run) -> None:
-    (folder / "run" / "manifest.json").unlink()
-    shutil.copyfile(folder / "run" / "rows.safetensors", folder / "run" / "seeds" / "1" / "rows.safetensors")
-    line = last_line(run_alone(*PREDICT, "--seed", 1, code=1))
-    assert "seeds/1/rows.safetensors has no array rows: copy the files of the same model" in line
-
-
 @pytest.mark.parametrize("gone", [(), ("manifest.json",), ("greenadapt.json",)])
 @pytest.mark.parametrize("model", ["adapted", "run"])
 def test_added_words_are_missed(folder: Path, run_alone: Run, model: str, gone: tuple[str, ...]) -> None:

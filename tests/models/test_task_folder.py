@@ -1,6 +1,7 @@
 """Folders of fine-tuned models of one task and of several: which is meant, and where its weights lie."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ def folder(tiny_model: TinyModel, tmp_path: Path) -> Path:
     """A plain encoder that two tasks share, as far as its files say, of the seeds 3 and 7."""
     folder = tiny_model()
     describe(folder, {name: fitted(tmp_path, name) for name in ("ill.1", "qa")}, (3, 7))
+    (folder / "seeds" / "7").mkdir(parents=True, exist_ok=True)
+    for name in ("config.json", "model.safetensors"):
+        shutil.copyfile(folder / name, folder / "seeds" / "7" / name)
     return folder
 
 

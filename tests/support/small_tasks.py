@@ -180,6 +180,19 @@ def texts_file(path: Path, n: int = 40, seed: int = 0, *, numbers: bool = False,
     return path
 
 
+def question_lines(data: Path) -> Path:
+    """The questions of SQuAD's JSON as JSON lines, which ``predict`` reads, beside it."""
+    paragraphs = [paragraph for article in read_json(data)["data"] for paragraph in article["paragraphs"]]
+    rows = [
+        {"id": question["id"], "question": question["question"], "context": paragraph["context"]}
+        for paragraph in paragraphs
+        for question in paragraph["qas"]
+    ]
+    path = data.with_suffix(".lines.jsonl")
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
 def qa_file(path: Path, n: int = 20, seed: int = 0, *, impossible: bool = False) -> Path:
     """SQuAD's JSON with questions for a disease; with ``impossible``, every third question has no answer."""
     paragraphs = []

@@ -29,6 +29,7 @@ from tests.support.small_tasks import (
     lines,
     ner_file,
     qa_file,
+    question_lines,
     read_json,
     session,
     texts_file,
@@ -107,7 +108,7 @@ def _rounded(value: Any) -> Any:
 def _records(tmp_path: Path, task: str) -> Path:
     """The test set without its labels."""
     if task != "ner":
-        return tmp_path / ("test.json" if task == "qa" else "test.jsonl")
+        return question_lines(tmp_path / "test.json") if task == "qa" else tmp_path / "test.jsonl"
     blocks = (tmp_path / "test.tsv").read_text().strip().split("\n\n")
     rows = [{"tokens": [line.split("\t")[0] for line in block.splitlines()]} for block in blocks]
     path = tmp_path / "records.jsonl"
@@ -171,7 +172,7 @@ def test_only_some_of_several_models_need_it(tiny_model: TinyModel, tmp_path: Pa
     assert warnings == [f"{run} was trained with a memory, which needs --memory"]
     moved = tmp_path / "moved"
     shutil.move(tmp_path / "base", moved)
-    assert len(_predict(run_alone, run, tmp_path / "test.json", "-m", plain, "--memory", moved)) == 24
+    assert len(_predict(run_alone, run, question_lines(tmp_path / "test.json"), "-m", plain, "--memory", moved)) == 24
     command = ("qa", "--model", run, "--compare", plain, "--data", tmp_path / "test.json", "-o", "answers")
     assert "qa: done" in run_alone(*command, "--memory", moved).stdout
     shutil.move(moved, tmp_path / "base")

@@ -283,9 +283,9 @@ def test_seeds_do_not_share_memory(tiny_model: TinyModel, tmp_path: Path, monkey
             runs.append(weakref.ref(self))
             models.append(weakref.ref(self.model))
 
-        def train(self) -> None:
+        def train(self, later: int = 0) -> None:
             alive.append((self.n_runs, count(models)))
-            super().train()
+            super().train(later)
 
     monkeypatch.setattr("greenadapt.training.finetune.FinetuneRun", Watched)
     training = replace(TRAIN, max_steps=2)
@@ -320,9 +320,9 @@ def trained_seeds(monkeypatch: pytest.MonkeyPatch, kill_in: int | None = None) -
     trained: list[int] = []
     train = FinetuneRun.train
 
-    def watched(self: FinetuneRun) -> None:
+    def watched(self: FinetuneRun, later: int) -> None:
         trained.append(self.seed)
-        train(self)
+        train(self, later)
         if self.seed == kill_in:
             raise StoppedError
 
