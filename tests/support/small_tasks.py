@@ -184,7 +184,7 @@ def question_lines(data: Path) -> Path:
     """The questions of SQuAD's JSON as JSON lines, which ``predict`` reads, beside it."""
     paragraphs = [paragraph for article in read_json(data)["data"] for paragraph in article["paragraphs"]]
     rows = [
-        {"id": question["id"], "question": question["question"], "context": paragraph["context"]}
+        {"id": str(question["id"]), "question": question["question"], "context": paragraph["context"]}
         for paragraph in paragraphs
         for question in paragraph["qas"]
     ]
