@@ -120,8 +120,8 @@ def table_rows(
 
     In CSV quotation marks enclose cells (RFC 4180), and where the first line has no comma, it tells the separator, as
     does Excel's line ``sep=;`` before it. A cell ``NaN`` or ``nan``, which pandas writes for no value, is empty. In
-    TSV they are text (IANA), unless in the first megabyte from the first quotation mark on each that begins a cell is
-    closed at the end of one, and no cell holds lines that are rows themselves. No names if the file is empty. Raises
+    TSV quotation marks are text (IANA). They enclose cells only if, in the megabyte after the first one, every mark
+    that opens a cell is closed at a cell's end, and no cell contains whole rows. No names if the file is empty. Raises
     ``InputError`` with its line for quotation marks that later contradict this or are not closed, for a row of another
     number of cells unless ``decoder`` is lenient, and for a cell longer than the decoder's limit; ``hint`` says what to
     do about quotation marks.

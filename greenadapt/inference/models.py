@@ -35,11 +35,11 @@ ReadView = Callable[[Iterable[Input], Pool], Iterator[ViewOutputs]]
 def stream_with_margin(
     task: Task[Any], inputs: Iterable[Input], margin: float, read: ReadView, n_pieces: int
 ) -> Iterator[ViewOutputs]:
-    """The outputs of each input, in order, whose mean is the expanded view's where that is sure.
+    """Yield the outputs of each input, in order; the base view is computed only for units in doubt.
 
     Of an input with units in doubt (``Task.in_doubt``) the base view is read, too, as far as it holds one of them: the
-    chunks of a sentence, the windows of a context. For all other units ``base`` has what ``expanded`` has. The expanded
-    view comes first, since it has fewer pieces. Inputs go through together that have ``n_pieces``.
+    chunks of a sentence, the windows of a context. For all other units ``base`` repeats ``expanded``. The expanded view
+    comes first, since it has fewer pieces. Inputs of ``n_pieces`` go through together.
     """
     groups = grouped(inputs, lambda item: sum(map(len, item.expanded)), n_pieces, MOST_EXAMPLES)
     with closing(ahead(groups)) as blocks:
@@ -65,9 +65,7 @@ def _in_doubt(task: Task[Any], item: Input, output: ViewOutputs, margin: float) 
 
 
 def _filled(base_output: ViewOutputs, expanded_output: ViewOutputs, item: Input, part: Input) -> Array:
-    """The base view's output of the units that ``part`` has, and the expanded view's of those that only the rest of
-    ``item`` has.
-    """
+    """The base view's output for units in ``part``, the expanded view's for the other units of ``item``."""
     assert base_output.base is not None
     assert expanded_output.expanded is not None
     in_part, in_item = (

@@ -458,8 +458,10 @@ def _relative(entry: Mapping[str, Any], folder: Path) -> dict[str, str]:
 
 
 def found_at(entry: Mapping[str, Any], folder: Path) -> Path:
-    """The path of an input of the result in ``folder``: of a result the one relative to ``folder``, which is also right
-    in a copy of HOME, if there is one; else the absolute one, if that exists.
+    """Where an input of the result in ``folder`` lies.
+
+    For a result this is the relative path, if a result is there, so that a copy of HOME works; otherwise the recorded
+    path, if that exists.
     """
     path = expanded(_location(entry) or "")
     if "relative" not in entry:

@@ -135,9 +135,9 @@ class QuestionTask:
     """Extractive question answering.
 
     Logits of a context are (n_units, 2), start and end of each word. With ``has_null``, if the training data has
-    questions without answer, units for the logits of ``[CLS]`` follow the words: as many as the view with fewer windows
-    has windows. Neighbouring windows of the other view share a unit, which has the higher logit. The logit of "no
-    answer" is the lowest sum of the start and end logits of these units, as in common code for SQuAD 2.
+    questions without answer, the words are followed by units for the logits of ``[CLS]``: one for each window of the
+    view with fewer windows. Neighbouring windows of the other view share one, which takes the higher logit. The logit
+    of "no answer" is the lowest sum of the start and end logits of these units, as in common code for SQuAD 2.
     """
 
     negatives: int = 2

@@ -3,7 +3,7 @@
 An *example* is what has labels in a file. An *item* is what is drawn, and what a batch counts: in NER a chunk of a
 sentence, in QA all chosen windows of a question, else an example. An *input* is a sequence of an item that the model
 reads, in one tokenization: a chunk, a window or a text. A *term* of the loss is a labelled or masked piece, else an
-input. ``tasks.base`` has an item as an ``Input``, and an input as a ``Feature``.
+input. In ``tasks.base`` an item is called ``Input``, and an input ``Feature``.
 
 All draws are counter-based: a draw is a function of its key and its index, so that the batch size, the number of
 processes and interruptions do not change it.
@@ -57,10 +57,10 @@ def draw_is_expanded(mix: Mix, seed: int, epoch: int, indices: IntArray) -> Bool
 
 
 def epoch_order(n_items: int, mix: Mix, batch_size: int, seed: int, epoch: int) -> tuple[IntArray, BoolArray]:
-    """The order of the inputs in an epoch, (m,) int64, and whether each is read in the expanded tokenization, (m,)
+    """The order of the items in a pass, (m,) int64, and whether each is read in the expanded tokenization, (m,)
     bool.
 
-    The order is drawn for (seed, epoch). With ``mix="both"`` each input occurs twice.
+    The order is drawn for (seed, epoch). With ``mix="both"`` each item occurs twice.
     """
     n = n_items * (2 if mix == "both" else 1)
     order = np.argsort(random_bits(n, seed, Purpose.ORDER, epoch), kind="stable")
@@ -121,7 +121,7 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """The inputs of a step: ``items`` (b,) int64 of ``dataset``, and whether each is read in the expanded tokenization,
+    """The items of a step: ``items`` (b,) int64 of ``dataset``, and whether each is read in the expanded tokenization,
     ``expanded`` (b,) bool.
     """
 

@@ -95,9 +95,8 @@ _SEARCH_WEIGHT = 5.0
 def on_passages(question: Question, passages: Sequence[Passage]) -> Iterator[Question]:
     """The question on each paragraph that a search found for it, best first.
 
-    5 times how far the paragraph's score is below the best one, as a share of that, is subtracted from the logits of
-    its answers: logits of different paragraphs are hardly comparable, and the score of the search says which one the
-    question is about.
+    The logits of its answers are lowered by 5 · (1 - score / best score): logits of different paragraphs are hardly
+    comparable, and the score of the search says which one the question is about.
     """
     best = passages[0].score if passages else 0.0
     for passage in passages:

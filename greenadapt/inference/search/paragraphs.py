@@ -29,11 +29,11 @@ _LOOK_BACK = 20  # characters before a full stop that may be such a word
 
 
 def sentence_gaps(context: str, first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Between which characters of ``first`` to before ``last`` a sentence ends and the next one begins.
+    """Yield the gaps between the sentences of ``context[first:last]``: the end of one, and the begin of the next.
 
-    An empty line ends a sentence, and so do a line break and one of ``.!?`` with white space after it where what
-    follows may begin a sentence: no lower-case letter, and after ``.!?`` a letter, a digit or a quotation mark;
-    abbreviations such as ``e.g.``, and ``al.`` before a number, do not.
+    A gap is an empty line; a line break that no lower-case letter follows; or white space after one of ``.!?`` that a
+    letter other than a lower-case one, a digit or a quotation mark follows. Abbreviations such as ``e.g.``, and ``al.``
+    before a number, end no sentence.
     """
     for match in _GAP.finditer(context, first, last):
         kind = match.lastgroup

@@ -48,10 +48,10 @@ def failed_trainings(seeds: Sequence[Json]) -> dict[int, str]:
 
     A model that reads nothing has the ``chance`` loss. loss / chance is 1 - R² of McFadden, the share of what there is
     to know of the training labels that the model has not learnt: 1 for one that always predicts the most frequent
-    label. More than a half is too much for any use. One that was trained with all its weights, and read each sentence
-    or text ``_READINGS`` times, knows them by heart, whatever their noise (0.04 for entities after 32 readings), and a
-    quarter is too much. Seeds differ only by chance: one also failed that has over ``_OUTLYING`` times the loss of the
-    median seed, and more than a tenth of ``chance``, as differences of small losses mean nothing.
+    label. More than a half is too much for any use. A model trained with all its weights memorizes examples that it
+    reads ``_READINGS`` times, noisy ones too (0.04 for entities after 32 readings); for it a quarter is already too
+    much. Seeds differ only by chance: a seed also failed if it has over ``_OUTLYING`` times the loss of the median
+    seed, and more than a tenth of ``chance``, since differences of small losses mean nothing.
     """
     failed: dict[int, str] = {}
     for task in dict.fromkeys(task for seed in seeds for task in seed.get("losses", {})):
