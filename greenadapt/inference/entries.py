@@ -311,7 +311,7 @@ def _format_within(name: str, kind: str) -> str:
 
 def _without_text(name: str, decoder: Decoder) -> InputError:
     if skipped := decoder.skipped_files():
-        return InputError(f"{name} has no text: skipped {skipped}", "name theirs with --format")
+        return InputError(f"{name} has no text: skipped {skipped}", "for text give --format")
     return InputError(f"{name} has no text", "give a document with text")
 
 

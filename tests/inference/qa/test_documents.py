@@ -240,7 +240,7 @@ def test_folders_without_documents(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="none has no text"):
         texts(str(tmp_path / "none"))
     write(tmp_path / "pictures" / "a.png", b"\0")
-    with pytest.raises(InputError, match=r"pictures has no text: skipped 1 file of unknown kinds \(a\.png\): name"):
+    with pytest.raises(InputError, match=r"pictures has no text: skipped 1 file of unknown kinds \(a\.png\): for text"):
         texts(str(tmp_path / "pictures"))
     with pytest.raises(InputError, match=r"a\.png is not text"):
         texts(str(tmp_path / "pictures"), format="text")
