@@ -389,11 +389,9 @@ class TaskConfig(Checked):
         Option("Read at most this many words at once.", panel=Panel.NER, paper=30, unset="whole sentences"),
     ] = 30
     """``None`` reads whole sentences."""
-    gold_chunks: Annotated[
-        bool, advanced("Also split test sentences by their gold tags, as in the paper's experiments.")
-    ] = False
+    gold_chunks: Annotated[bool, advanced("Also split test sentences by their gold tags, as in the paper.")] = False
     x_class: Annotated[
-        bool, advanced("Label [CLS], [SEP] and pieces inside a word with an additional class, as in BioBERT's code.")
+        bool, advanced("Label [CLS], [SEP] and pieces inside a word with a class of its own (BioBERT).")
     ] = False
     decoding: Annotated[
         Decoding,
@@ -574,7 +572,7 @@ class MemoryConfig(Checked):
     ] = "paper"
     gate_init: Annotated[
         GateInit,
-        advanced("Initial gates: zero, so that a gate averages its layers, or N(0, 0.02), as in the released code."),
+        advanced("Initial gates: zero (the mean of its layers), or N(0, 0.02)."),
     ] = "zero"
     project: Annotated[
         bool,
