@@ -85,7 +85,7 @@ def test_another_version_on_a_node_is_refused(
     run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "text.txt").write_text("a heart\n" * 20)
-    monkeypatch.setattr("greenadapt.__version__", "0.0.1")
+    monkeypatch.setattr("greenadapt.version.__version__", "0.0.1")
     command = ("w2v", "-c", "text.txt", "-m", tiny_model(), "--cluster", nodes.address)
     message = last_line(run_alone(*command, code=1))
     assert re.search(rf"node {ADDRESS} .* greenadapt .*, this machine has 0\.0\.1", message)
