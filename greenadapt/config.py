@@ -634,7 +634,7 @@ class RunConfig(Checked):
     and on the shape of the inputs (``max_tokens``).
     """
 
-    max_tokens: Annotated[Count, _MAX_TOKENS] = 4096
+    max_tokens: Annotated[Count, _MAX_TOKENS] = SessionOptions.max_tokens
 
 
 @dataclass(frozen=True)

@@ -211,8 +211,9 @@ def padded(table: Array) -> Array:
     return wide
 
 
-_LIMIT = 6  # of scores; at -6 and below, a word is almost impossible, and engines do not learn from it
-_LOST_SHARE = 0.25  # limit of the share of such words: at most 0.1 in normal training, 0.5 and more after divergence
+_LOST_SHARE = 0.25
+"""Limit of the share of words with scores of -6 and below, from which engines do not learn: at most 0.1 in normal
+training, 0.5 and more after divergence."""
 _FEW = 100
 
 
