@@ -75,14 +75,6 @@ class Experiment:
         """The runs that fine-tune what ``run`` needs."""
         return [run]
 
-    def corpus_of(self, run: Run) -> str | None:
-        """The role of the corpus that the run's model is adapted to."""
-        return None
-
-    def passes(self, run: Run) -> float:
-        """How often the run trains on its data set in each epoch; reading it takes a third of that."""
-        return 1.0
-
     def files(self, run: Run) -> SetFiles:
         return self.sets.files(self.recipe.sets[run.set])
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from benchmarks.records import Records
 from benchmarks.trainings import add_cluster_options, train_first
-from experiments import costs
 from experiments.bench import Experiment, Run
 from experiments.recipe import FOLDER, Recipe, Sets, read_recipe
 from experiments.table import Tables
@@ -43,7 +42,6 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> a
     add("--download", action="store_true", help="download data sets and corpora if needed")
     add("--workers", type=int, help="processes or threads; one per core by default")
     add("--max-memory", type=parse_bytes, default=SessionOptions.max_memory, help="such as 500M or 8G [4G]")
-    add("--dry-run", action="store_true", help="only say what is left to fetch and run, and its hours and price")
     add("--json", action="store_true", help="print JSON")
     add_cluster_options(parser)
     return parser.parse_args(arguments)
@@ -61,10 +59,6 @@ def reproduce(kind: type[Experiment], name: str, options: argparse.Namespace) ->
     methods = _chosen("--method", options.method, list(names))
     n_seeds = options.seeds or recipe.seeds
     experiment, runs = _experiment(kind, recipe, options), runs_of(recipe, methods, sets, n_seeds)
-    if options.dry_run:
-        steps = costs.steps(experiment, runs)
-        print_lines([json.dumps(steps)] if options.json else costs.page(steps).splitlines())
-        return
     require_torch("reproducing an experiment")
     experiment.root.mkdir(parents=True, exist_ok=True)
     tables = Tables(experiment, methods, sets, n_seeds)

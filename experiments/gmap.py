@@ -1,6 +1,5 @@
 """G-MAP (arXiv 2212.03613): a general model as the memory of a domain model, and baselines.
 
-python experiments/gmap.py --dry-run
 python experiments/gmap.py --data classification --only chemprot --method dapt --method chunk --seeds 1
 """
 
@@ -83,9 +82,6 @@ class GMap(Experiment):
     def trainings(self, run: Run) -> list[Run]:
         members = METHODS[run.method].members if run.method in METHODS else ()
         return [replace(run, method=member) for member in members] or [run]
-
-    def passes(self, run: Run) -> float:
-        return float(self.trainings(run) == [run])
 
     def _request(self, run: Run, method: Method) -> FinetuneRequest:
         recipe, files, kind = self.recipe, self.files(run), self.recipe.sets[run.set].kind

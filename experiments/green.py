@@ -1,6 +1,6 @@
 """Inexpensive domain adaptation (arXiv 2004.03354): entities (``ner``), and questions on papers (``qa``).
 
-python experiments/green.py ner --dry-run
+python experiments/green.py ner --download --only NCBI-disease --method base --method green
 python experiments/green.py qa --data covid-qa=200423_covidQA.json --method base
 """
 
@@ -73,9 +73,6 @@ class Ner(Adapting):
         )
         return self.trained(run, request)
 
-    def corpus_of(self, run: Run) -> str | None:
-        return "domain" if run.method in MAPS else None
-
     def _model(self, run: Run, texts: list[str]) -> str:
         if run.method in ("base", "reference"):
             return self.model(run.method)
@@ -104,13 +101,6 @@ class Qa(Adapting):
 
     def trainings(self, run: Run) -> list[Run]:
         return []
-
-    def corpus_of(self, run: Run) -> str | None:
-        return None if run.method == "base" else run.method.removesuffix(_GREEDY)
-
-    def passes(self, run: Run) -> float:
-        """Windows overlap by half, and an adapted model reads in two tokenizations."""
-        return (2 if run.method == "base" else 4) / 3
 
     def _adapted(self, run: Run, data: str) -> str:
         questions = read_questions(data, Silent())

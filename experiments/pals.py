@@ -1,6 +1,5 @@
 """BERT and PALs (arXiv 1902.02671): the tasks of GLUE on one encoder, by what each task adds and how they are sampled.
 
-python experiments/pals.py --dry-run
 python experiments/pals.py --data glue=GLUE --method shared --method pals --seeds 1
 """
 

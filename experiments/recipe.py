@@ -70,8 +70,6 @@ class DataSet:
     development: Mapping[str, str] = field(default_factory=dict)
     published: tuple[Published, ...] = ()
     bring: str = ""
-    words: int = 0
-    examples: int = 0
 
 
 @dataclass(frozen=True)
@@ -139,8 +137,6 @@ class Recipe:
     gap: str = ""
     models: Mapping[str, str] = field(default_factory=dict)
     corpora: Mapping[str, str] = field(default_factory=dict)
-    words: Mapping[str, int] = field(default_factory=dict)
-    shape: Mapping[str, int] = field(default_factory=dict)
     task: Json = field(default_factory=dict)
     training: Json = field(default_factory=dict)
     run: Json = field(default_factory=dict)

@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -23,7 +21,7 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.training import loop
 from greenadapt.training.loop import Training
-from tests.conftest import ROOT, tiny_model_in
+from tests.conftest import tiny_model_in
 from tests.support.small_tasks import TinyModel, expand, lines, ner_file, qa_file, sentences, texts_file
 
 Json = dict[str, Any]
@@ -85,16 +83,6 @@ def test_green_ner_in_miniature(run: Script, models: Path, corpus: Path, tmp_pat
     options += ["--method", "base", "--method", "green", "--method", "reference"]
     command = (green.main, "ner", "--recipe", "small.toml", *options)
 
-    vectors, local, remote, total = run(*command, "--dry-run")
-    assert not (tmp_path / "ws").exists()
-    assert not (tmp_path / "out").exists()
-    assert (vectors["step"], vectors["hours"]) == ("vectors of domain", None)
-    assert (local["step"], local["data"], local["runs"]) == ("NCBI-disease", "here", "6 of 6")
-    assert local["hours"] > 0
-    assert "computed" in local["basis"]
-    assert "--download" in remote["data"]
-    assert (total["hours"], remote["hours"]) == (pytest.approx(local["hours"]), None)
-
     cells = by_cell(run(*command))
     ours = {method: cell for (table, name, method), cell in cells.items() if name == "NCBI-disease F1" and "2" in table}
     records = lines(tmp_path / "out/small/records.jsonl")
@@ -129,10 +117,6 @@ def test_green_ner_in_miniature(run: Script, models: Path, corpus: Path, tmp_pat
     assert "| NCBI-disease F1 | BERT         | 85.6 " in page
     assert "base = base" in page
     assert len(lines(tmp_path / "out/small/records.jsonl")) == len(records)
-    _, runs, *_ = run(*command, "--seeds", 3, "--dry-run")
-    assert runs["runs"] == "3 of 9"
-    assert "measured" in runs["basis"]
-    assert runs["hours"] == pytest.approx(3 * np.mean([row["seconds"] for row in records]) / 3600)
 
 
 @pytest.mark.slow
@@ -406,15 +390,4 @@ def test_what_the_recipe_does_not_have_is_refused(run: Script, tmp_path: Path) -
         run(green.main, "qa", "--seeds", 3)
     with pytest.raises(MissingError, match="nothing"):
         run(green.main, "ner", "--recipe", "nothing.toml")
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", ["gmap.py", "pals.py"])
-def test_a_script_says_what_it_would_do_without_data_or_network(script: str, tmp_path: Path) -> None:
-    file, *task = script.split()
-    command = [sys.executable, ROOT / "experiments" / file, *task, "--dry-run", "--workspace", "ws"]
-    process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
-    assert (process.returncode, process.stderr) == (0, "")
-    assert "| all " in process.stdout
     assert not list(tmp_path.iterdir())
