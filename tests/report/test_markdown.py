@@ -33,14 +33,6 @@ def test_code_is_read_as_itself(text: str) -> None:
     assert block == f"{word}\n"
 
 
-def test_a_cell_is_read_as_itself() -> None:
-    table = Table("<b>all", ["set", "n"], [["a|b`|`<i>\n| c |", "3"]])
-    cells = [
-        token.content for token in tokens_of(section(table)) if token.type in ("text", "text_special", "html_inline")
-    ]
-    assert "".join(cells) == "<b>allsetna|b`|`<i> | c |3"
-
-
 def test_front_matter_is_what_was_given() -> None:
     evil = "m: x\nlicense: evil\n---"
     front = Card(model="m", base=evil, licence_of_base={"license": "a: b"}).front()

@@ -18,7 +18,6 @@ from greenadapt.report.page import (
     chart_map,
     compare_models,
     cost_section,
-    draw,
     html,
 )
 from greenadapt.report.tables import Table
@@ -112,7 +111,3 @@ def test_the_cost_of_results_is_that_of_the_manifests() -> None:
     assert [row[:2] for row in table.rows] == [["corpus", "1.5"], ["w2v", "1.5"], ["all", "3.0"]]
     assert commands.rows == [["corpus", "not known"], ["w2v", QUOTES]]
     assert [value["seconds"] for value in chart.spec["data"]["values"]] == [1.5, 1.5]  # type: ignore[union-attr]
-
-
-def test_marks_have_the_colours_of_the_style_sheet() -> None:
-    assert "var(--series-1)" in draw(chart_by_count([{"band": "1 up", "share": 0.5, "by": "map"}]).spec)

@@ -4,8 +4,6 @@ import re
 from dataclasses import asdict
 from typing import Any
 
-import pytest
-
 from greenadapt.inference.qa.answering import compare_rows, score_rows
 from greenadapt.inference.qa.lookups import sentence_around
 from greenadapt.report.tables import (
@@ -15,7 +13,6 @@ from greenadapt.report.tables import (
     changed_words,
     comparison_tables,
     loss_tables,
-    score_tables,
     scores_table,
 )
 from greenadapt.tasks.spans import score_answer
@@ -64,16 +61,6 @@ def test_the_advice_of_cross_validation() -> None:
     untrained["rows"] = [row | {"score": 0.0} for row in untrained["rows"]]
     [advice] = assessment(untrained)
     assert "--epochs" in advice
-
-
-def test_types_that_only_some_seeds_predict_are_in_the_table() -> None:
-    of_type = {name: {"precision": f1, "recall": f1, "f1": f1, "support": 4} for name, f1 in (("A", 0.5), ("B", 1.0))}
-    sets = [{"f1": 0.5, "by_type": {"A": of_type["A"]}}, {"f1": 0.75, "by_type": {**of_type, "A": of_type["B"]}}]
-    seeds = [{"seed": number, "test": scores_of_set} for number, scores_of_set in enumerate(sets)]
-    tables = score_tables({"task": "ner", "main": "f1", "pool": "mean", "seeds": seeds, "mean": {"f1": 0.625}})
-    (table,) = (table for table in tables if "by type" in table.title)
-    column = table.columns.index("f1")
-    assert [(row[0], row[column]) for row in table.rows] == [("A", "75.00"), ("B", "100.00")]
 
 
 Json = dict[str, Any]
@@ -179,20 +166,6 @@ def test_the_table_of_scores() -> None:
     assert table.rows[4][3] == "36"
 
 
-@pytest.mark.parametrize(
-    ("n", "unlabelled", "title"),
-    [
-        (5, 2, "3 questions on 3 contexts, 2 more without gold answer; questions resampled, too few contexts to tell "),
-        (3, 3, "0 questions on 0 contexts, 3 more without gold answer"),
-    ],
-)
-def test_the_title_says_what_was_counted(n: int, unlabelled: int, title: str) -> None:
-    rows = [*questions(unlabelled, gold=None), *questions(n - unlabelled)]
-    table = scores_table(score_rows(rows, [str(i) for i in range(n)]))
-    assert table.title.startswith(f"Scores in percent: {title}")
-    assert bool(table.rows) == (n > unlabelled)
-
-
 def test_the_tables_of_a_comparison() -> None:
     comparison = compare_rows(questions(), [str(i // 2) for i in range(40)], NAMES)
     tables = comparison_tables(comparison)
@@ -229,13 +202,6 @@ def test_which_is_better_is_said_only_where_the_interval_shows_it() -> None:
     assert verdict(["sputum"], n=9) == "too few questions"
     rows = [row(candidate("sputum", 0.5), gold=["2012"], base_model=candidate("2012", 0.5)) for _ in range(40)]
     assert comparison_tables(compare_rows(rows, [str(i) for i in range(40)], NAMES))[2].rows[1][-1] == "worse"
-
-
-def test_what_changed_is_said() -> None:
-    comparison = compare_rows(questions(), [str(i // 2) for i in range(40)], NAMES)
-    assert changed_words(comparison) == (
-        "30 of 40 answers differ from the base model's: 20 better, 10 worse, 0 equal in F1"
-    )
 
 
 def test_without_gold_answers_it_is_said_how_many_changed() -> None:
