@@ -293,7 +293,7 @@ class Sets:
         return SetFiles(train or "", dev, test)
 
     def _fetch(self, published: Published, target: Path) -> None:
-        source = Source(published.url, published.sha256, size=published.size)
+        source = Source(published.url, published.sha256)
         folder = self.root / "archives" if published.member else target.parent
         fetch([source], folder, self.progress)
         download = local_path(source, folder)

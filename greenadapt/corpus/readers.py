@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from greenadapt.config import SampleBy
 from greenadapt.corpus import articles, pydocs
-from greenadapt.corpus.download import check_local, is_fetched, local_path, require_folders
+from greenadapt.corpus.download import is_fetched, local_path, require_folders
 from greenadapt.corpus.opening import (
     SEPARATORS,
     STDIN,
@@ -146,20 +146,21 @@ class CorpusReader:
         raise InputError(f"corpus {self.recipe.argument or self.recipe.name} has no text in {sources}", hint)
 
     def fingerprint(self) -> dict[str, str]:
-        """SHA-256 of each source by its URL or path, one for a folder; for pydocs of each package's sources."""
+        """SHA-256 of each source by its URL or path, one for a folder; for pydocs of each package's sources.
+
+        Raises ``InputError`` if it is not the one in the recipe.
+        """
         if self.recipe.format == "pydocs":
             return pydocs.fingerprint_pydocs(self.recipe.packages)
         hashes = {}
         for source, path in zip(self.recipe.sources, self.paths, strict=True):
-            hashes[source.url] = path_sha256(Path(path))
-            check_local(source, hashes[source.url])
+            hashes[source.url] = sha256 = path_sha256(Path(path))
+            if source.sha256 and sha256 != source.sha256.lower():
+                raise InputError(
+                    f"{path}: SHA-256 is {sha256}, the recipe has {source.sha256}",
+                    "give the right file, or correct the recipe",
+                )
         return hashes
-
-    def check(self) -> None:
-        """Raise ``InputError`` if a local source's checksum or size does not match the recipe."""
-        for source, path in zip(self.recipe.sources, self.paths, strict=True):
-            if source.sha256 or source.size:
-                check_local(source, path_sha256(Path(path)))
 
 
 def open_corpus(

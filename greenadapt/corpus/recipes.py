@@ -35,8 +35,6 @@ class Source:
 
     url: str
     sha256: str = ""
-    size: int = 0
-    """In bytes, as published; 0: unknown."""
     md5_beside: bool = False
     """Whether the publisher has the MD5 of each file at its URL + ``.md5``."""
     files: str = ""

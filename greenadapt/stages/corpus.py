@@ -1,13 +1,12 @@
 """Choose a corpus and a model, prepare the text, and list corpora."""
 
-import shlex
 from dataclasses import asdict, fields
 from pathlib import Path
 
 from greenadapt.checkpoints.provenance import model_facts, note_lowercasing
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.config import CorpusConfig, TextOptions
-from greenadapt.corpus.download import fetch_corpus, is_fetched, local_path, require_folders
+from greenadapt.corpus.download import fetch, is_fetched, local_path, require_folders
 from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.prepared import prepare_corpus
 from greenadapt.corpus.pydocs import pydocs_versions
@@ -86,8 +85,8 @@ def prepare(session: Session, corpus: str | None, model: str | None, text: TextO
     """
     recipe = choose_corpus(session, corpus, text)
     if model is None and not session.workspace.models(recipe.name):
-        _require_fetched(session, recipe)
-        open_corpus(recipe, session.workspace.downloads(recipe.name)).check()
+        _fetch(session, recipe)
+        open_corpus(recipe, session.workspace.downloads(recipe.name))
         return recipe.argument
     chosen = choose_model(session, recipe.name, model)
     return run_prepare(session, recipe, chosen, text)
@@ -153,7 +152,7 @@ def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: 
     current = _newest(session, recipe.name, model.name)
     if current is not None and not text.explicit:
         config = CorpusConfig(**{field.name: current.manifest.config[field.name] for field in fields(CorpusConfig)})
-    _require_fetched(session, recipe)
+    _fetch(session, recipe)
     reading = open_corpus(
         recipe,
         session.workspace.downloads(recipe.name),
@@ -213,20 +212,13 @@ def _facts(recipe: Recipe, model: PretrainedModel) -> Json:
     return facts | ({"versions": pydocs_versions(recipe.packages)} if recipe.format == "pydocs" else {})
 
 
-def _require_fetched(session: Session, recipe: Recipe) -> None:
+def _fetch(session: Session, recipe: Recipe) -> None:
+    """Download what is missing, if the user allows it; else opening the corpus says how."""
     folder = session.workspace.downloads(recipe.name)
-    if is_fetched(recipe, folder):
-        require_local(recipe)
-        return
-    require_folders(recipe, folder)
-    if not session.download:
-        raise MissingError(
-            f"corpus {recipe.name} is not downloaded yet",
-            "add --download, or run greenadapt corpus prepare "
-            f"{shlex.quote(recipe.argument or recipe.name)} --download",
-        )
-    with lock(folder / ".lock"):  # the other lock is per corpus and model, and models share downloads
-        fetch_corpus(recipe, folder, session.progress)
+    if session.download and not is_fetched(recipe, folder):
+        require_folders(recipe, folder)
+        with lock(folder / ".lock"):  # the other lock is per corpus and model, and models share downloads
+            fetch(recipe.sources, folder, session.progress)
 
 
 def _size_hint(session: Session, recipe: Recipe) -> int | None:

@@ -36,7 +36,7 @@ SQUAD = json.dumps({"version": "2.0", "data": [{"title": "T", "paragraphs": [{
     [{"text": "virus", "answer_start": 4}], "is_impossible": False}]}]}]}).encode()  # fmt: skip
 TAGS = b"-DOCSTART- O\n\nThe\tO\nvirus\tB-Disease\nheart\tI-Disease\n\nA O\ncell B-Gene\n"
 TASKS = b'[defaults]\nmax-length = 64\n[[task]]\nname = "ner"\nkind = "ner"\ntrain = "train.tsv"\nchunk = 10\n'
-RECIPE = b'title = "A"\nlicence = "CC0"\nformat = "jsonl"\nfields = ["text"]\n[[sources]]\nurl = "a.jsonl"\nsize = 10\n'
+RECIPE = b'title = "A"\nlicence = "CC0"\nformat = "jsonl"\nfields = ["text"]\n[[sources]]\nurl = "a.jsonl"\n'
 
 
 def read_corpus(path: Path) -> Any:

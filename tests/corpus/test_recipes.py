@@ -55,11 +55,10 @@ def test_unknown_names_get_the_near_ones(tmp_path: Path) -> None:
 
 
 def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
-    download = '[[sources]]\nurl = "https://example.org/f.gz"\nsize = 5\n'
+    download = '[[sources]]\nurl = "https://example.org/f.gz"\n'
     path = write(tmp_path / "mine.toml", MINIMAL + 'fields = ["a", "b"]\n' + SOURCE + download)
     recipe = find_recipe(str(path))
     assert [source.url for source in recipe.sources] == [str(tmp_path / "texts" / "a.txt"), "https://example.org/f.gz"]
-    assert recipe.sources[1].size == 5
     assert recipe.fields == ("a", "b")
     assert not recipe.is_local
     assert recipe.name.startswith("mine-")
@@ -71,7 +70,6 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
     [
         (MINIMAL + 'colour = "red"\n' + SOURCE, r'mine\.toml: colour is "red", Unexpected keyword argument: see'),
         (MINIMAL + SOURCE + 'sha265 = "x"\n', r"mine\.toml: sources\.0\.sha265 is"),
-        (MINIMAL + SOURCE + 'size = "big"\n', r'sources\.0\.size is "big", must be a valid integer'),
         (MINIMAL, "format text with 0 sources"),
         (
             MINIMAL + '[[sources]]\nurl="https://a.org/x/f.gz"\n[[sources]]\nurl="https://a.org/y/f.gz"\n',
