@@ -4,7 +4,7 @@ import re
 import shlex
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -44,11 +44,10 @@ from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.tokenization.words import WORD_CATEGORIES
 
 
-def _files_below(path: str, counts: Counter[str]) -> Iterator[str]:
-    """Yield a file, or the files of a folder in order of path.
+def _files_below(path: str, decoder: Decoder) -> Iterator[str]:
+    """Yield a file, or the files of a folder in order of path, without hidden ones.
 
-    Skips hidden files, symlinks to folders (counted as ``linked_folders``) and symlinks to missing files (counted as
-    ``dangling_links``).
+    Counts symlinks to folders and to missing files as skipped.
     """
     if not Path(path).is_dir():
         yield path
@@ -56,22 +55,14 @@ def _files_below(path: str, counts: Counter[str]) -> Iterator[str]:
     for file in visible_files(Path(path)):
         if file.is_file():
             yield str(file)
-        elif file.is_symlink() and file.is_dir():
-            counts["linked_folders"] += 1
-        elif file.is_symlink() and not file.exists():
-            counts["dangling_links"] += 1
+        elif file.is_symlink():
+            decoder.skip_file(f"{file} (a link)")
 
 
 def warn_skipped(name: str, decoder: Decoder, progress: Progress) -> None:
-    """Warn about the files of unknown kinds and the symlinks that were skipped in the folder or archive ``name``."""
-    counts = decoder.counts
+    """Warn about the files of unknown kinds that were skipped in the folder or archive ``name``."""
     if skipped := decoder.skipped_files():
         progress.warn(f"{name}: skipped {skipped}; for text give --format")
-    if linked := counts.get("linked_folders"):
-        links = counted(linked, "symlink to a folder", "symlinks to folders")
-        progress.warn(f"{name}: skipped {links}: name the folders themselves")
-    if dangling := counts.get("dangling_links"):
-        progress.warn(f"{name}: skipped {counted(dangling, 'symlink')} to files that do not exist")
 
 
 _QUOTING = "double quotation marks within a quoted cell, or give JSON lines"
@@ -85,10 +76,8 @@ class CorpusReader:
     """Reads a corpus once: iterate over ``documents()``, then use ``counts``.
 
     ``counts``: ``documents``, ``lines``, and if not 0 ``replaced`` (broken UTF-8 sequences),
-    ``empty_documents``, ``skipped_files`` (of unknown kinds, in a folder or an archive),
-    ``linked_folders`` and ``dangling_links`` (in a folder, symlinks to folders and to files that do not exist),
-    ``broken_lines`` (see ``--lenient``), ``unparsable_files`` (pydocs), ``repeated_parses`` and
-    ``missing_parses`` (CORD-19).
+    ``empty_documents``, ``skipped_files`` (of unknown kinds, in a folder or an archive), ``broken_lines`` (see
+    ``--lenient``), ``unparsable_files`` (pydocs), ``repeated_parses`` and ``missing_parses`` (CORD-19).
     """
 
     def __init__(self, recipe: Recipe, paths: tuple[str, ...], decoder: Decoder, workers: int) -> None:
@@ -114,8 +103,9 @@ class CorpusReader:
         if recipe.format == "pydocs":
             documents = pydocs.read_pydocs(recipe.packages, counts=counts, workers=self._workers)
         else:
-            readers = {**_READERS, "text": _TEXT_READERS[recipe.sample_by]}
-            documents = _read_files(self.paths, recipe.format, recipe.fields, readers, self._decoder, in_lines=True)
+            documents = _read_files(
+                self.paths, recipe.format, recipe.fields, recipe.sample_by, self._decoder, in_lines=True
+            )
         for document in documents:
             if not document.lines:
                 counts["empty_documents"] += 1
@@ -218,19 +208,18 @@ def read_whole(
     Plain text, cut into documents by ``sample_by``, and fields of JSON lines are verbatim: each is one of the ``lines``
     of a document, with its line breaks. Other formats are read as for a corpus.
     """
-    readers = {**_READERS, "text": _TEXT_READERS[sample_by]}
     if source != STDIN:
-        yield from _read_files([source], kind, fields, readers, decoder)
+        yield from _read_files([source], kind, fields, sample_by, decoder)
         return
     with open_input(source) as (stream, name):
-        yield from readers[kind](stream, name, fields, decoder)
+        yield from _readers(sample_by)[kind](stream, name, fields, decoder)
 
 
 def _read_files(
     paths: Iterable[str],
     kind: str,
     fields: tuple[str, ...],
-    readers: Mapping[str, _Reader],
+    sample_by: SampleBy,
     decoder: Decoder,
     *,
     in_lines: bool = False,
@@ -240,11 +229,12 @@ def _read_files(
 
     ``in_lines`` cuts verbatim texts into their non-empty lines.
     """
+    readers = _readers(sample_by)
     for path in paths:
         if articles.is_release(path, kind):
             yield from articles.read_release(path, decoder)
             continue
-        for name, opening in chain.from_iterable(map(_files_in, _files_below(path, decoder.counts))):
+        for name, opening in chain.from_iterable(map(_files_in, _files_below(path, decoder))):
             by_name = format_of(name)
             # An archive of PMC also contains lists of files.
             file_kind = {"auto": by_name, "pmc": "xml" if by_name == "xml" else ""}.get(kind, kind)
@@ -369,15 +359,20 @@ def _read_table(
         yield Document(lines, f"{name}:{last_line}", _record_id(record), _record_title(record))
 
 
-_READERS: dict[str, _Reader] = {
-    "jsonl": _read_json_rows,
-    "json": _read_json,
-    "csv": partial(_read_table, separator=SEPARATORS[".csv"]),
-    "tsv": partial(_read_table, separator=SEPARATORS[".tsv"]),
-    "cord19": articles.read_parse,
-    "xml": articles.read_xml,
-}
-_TEXT_READERS: dict[SampleBy, _Reader] = {"line": _read_lines, "paragraph": _read_paragraphs, "document": _read_text}
+def _readers(sample_by: SampleBy) -> dict[str, _Reader]:
+    """The reader of each format."""
+    texts: dict[SampleBy, _Reader] = {"line": _read_lines, "paragraph": _read_paragraphs, "document": _read_text}
+    return {
+        "text": texts[sample_by],
+        "jsonl": _read_json_rows,
+        "json": _read_json,
+        "csv": partial(_read_table, separator=SEPARATORS[".csv"]),
+        "tsv": partial(_read_table, separator=SEPARATORS[".tsv"]),
+        "cord19": articles.read_parse,
+        "xml": articles.read_xml,
+    }
+
+
 _VERBATIM = (_read_json_rows, _read_paragraphs, _read_text)
 
 
@@ -428,6 +423,4 @@ def _strings(value: Any) -> Iterator[str]:
         elif isinstance(value, dict):
             stack.extend(value.values())
         elif isinstance(value, list):
-            # A list of strings is a sentence split into tokens.
-            is_text = value and all(isinstance(item, str) for item in value)
-            stack.extend([" ".join(value)] if is_text else value)
+            stack.extend(value)

@@ -159,8 +159,9 @@ class Decoder:
         return text.getvalue()
 
     def blocks(self, stream: IO[bytes], name: str, begin: bytes = b"") -> Iterator[bytes]:
-        """Yield ``begin`` and the rest of the file as valid UTF-8, in blocks of whole lines, or of whole characters of
-        very long lines.
+        """Yield ``begin`` and the rest of the file as valid UTF-8, in blocks.
+
+        A block ends at the end of a line, or between two characters of a very long line.
         """
         start, remainder = 1, begin
         while read := stream.read(_BLOCK):

@@ -75,7 +75,7 @@ def test_the_bytes_and_counts_are_those_of_one_machine(
     config = CorpusConfig(heldout=0.1)
     expected = prepared(texts, tokenizer, tmp_path / "one", config)
     assert prepared(texts, tokenizer, tmp_path / "many", config, nodes.address) == expected
-    assert {"replaced", "empty_documents", "skipped_files", "dangling_links"} <= expected[1].keys()
+    assert {"replaced", "empty_documents", "skipped_files"} <= expected[1].keys()
     assert bool(expected[0]["duplicates"]) != config.keep_duplicates
 
 

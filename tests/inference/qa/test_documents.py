@@ -163,8 +163,8 @@ def test_a_folder_in_order_of_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         NamedText("papers/z.txt.gz", "packed"),
     ]
     assert notes.warnings == [
-        "papers/: skipped 2 files of unknown kinds (papers/notes.pdf, papers/picture.png); for text give --format",
-        "papers/: skipped 1 symlink to files that do not exist",
+        "papers/: skipped 3 files of unknown kinds (papers/gone.txt (a link), papers/notes.pdf, papers/picture.png); "
+        "for text give --format",
         "papers/: left out 1 document without text",
     ]
 
