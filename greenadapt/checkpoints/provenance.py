@@ -175,13 +175,3 @@ def note_lowercasing(model: PretrainedModel, progress: Progress) -> None:
             "as by transformers; if the model is cased, give a copy of its folder in which that file is "
             '{"do_lower_case": false}'
         )
-
-
-def note_code(model: PretrainedModel, progress: Progress) -> None:
-    """Report the files of ``model`` that name code (``auto_map``), which is not copied."""
-    names_code = {
-        "config.json": Checkpoint.open(model.folder).names_code,
-        "tokenizer_config.json": "auto_map" in read_settings(model.folder),
-    }
-    if files := [name for name, has_code in names_code.items() if has_code]:
-        progress.note(f"left out auto_map of {model.name}'s {' and '.join(files)}: it names code, which is never run")

@@ -33,8 +33,8 @@ CODE_KEYS = (
 class Checkpoint:
     """A model folder: ``config``, ``architecture``, and the weights by name in their original element type.
 
-    ``config`` excludes ``auto_map`` and other keys that can name code, which is never run or copied; ``names_code``
-    says whether it had an ``auto_map``. ``model_type`` is inferred if it is missing, as before transformers 2.3.
+    ``config`` excludes ``auto_map`` and other keys that can name code, which is never run or copied. ``model_type``
+    is inferred if it is missing, as before transformers 2.3.
     ``checkpoint[name]`` is a read-only, memory-mapped array; names are those of current transformers. Reads
     safetensors, and ``pytorch_model.bin`` through torch's weights-only loader; both may be sharded. Raises
     ``InputError`` for a model type that is not in ``ARCHITECTURES``, for damaged files, and for a configuration that
@@ -49,7 +49,6 @@ class Checkpoint:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config = read_object(folder / "config.json", "model folder", "download the model again")
-        self.names_code = "auto_map" in self.config
         for name in CODE_KEYS:
             self.config.pop(name, None)
         model_type = stated_type(self.config, folder)
@@ -58,7 +57,6 @@ class Checkpoint:
                 f"{folder / 'config.json'} has no model_type, and neither its architectures nor other settings tell it",
                 'write it there, such as "model_type": "bert"',
             )
-        is_stated = bool(self.config.get("model_type") or self.config.get("architectures"))
         self.config["model_type"] = model_type
         if model_type not in ARCHITECTURES:
             raise InputError(
@@ -76,8 +74,6 @@ class Checkpoint:
             raise InputError(f"{folder} has no weight {' or '.join(dict.fromkeys(names))}", "download the model again")
         self.embedding_name = present[0]
         self._prefix = architecture.prefix if self.embedding_name.startswith(architecture.prefix) else ""
-        if not is_stated:
-            self._require_layers()
         self.n_rows, self.dim = self[self.embedding_name].shape
         self._check_rows([name for name in (architecture.decoder, *architecture.biases) if name in self._weights])
         self._check_sizes()
@@ -125,17 +121,6 @@ class Checkpoint:
         """Raise ``InputError`` if one of the weights ``names``, by default all, has NaN or infinity."""
         for name in self.names if names is None else names:
             require_finite(self[name], name, self.folder)
-
-    def _require_layers(self) -> None:
-        """Raise ``InputError`` if the weights do not fit the architecture inferred from the configuration."""
-        kind = self.architecture
-        missing = [size.weight for size in kind.sizes if self._prefix + size.weight not in self._weights]
-        if missing:
-            raise InputError(
-                f"{self.folder / 'config.json'} has no model_type and looks like that of {kind.model_type}, but there "
-                f"is no weight {self._prefix}{missing[0]}",
-                'add its type there, such as "model_type": "electra"',
-            )
 
     def _check_sizes(self) -> None:
         """Raise ``InputError`` if the configuration does not match the sizes of the weights."""

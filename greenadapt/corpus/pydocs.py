@@ -13,19 +13,17 @@ import sysconfig
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from greenadapt.corpus.splitting import map_in_processes
 from greenadapt.corpus.text import Document
-from greenadapt.errors import InputError, MissingError, ResourceError
-from greenadapt.workers import worker_pool
+from greenadapt.errors import InputError, MissingError
 
 _UNDERLINE = re.compile(r"^\s*([=\-~^\"'`*+#.:_])\1{2,}\s*$")
 _TABLE = re.compile(r"^\s*(\||\+[-=+]+\+)|^\s*[=\-]{2,}(\s+[=\-]{2,})+\s*$")
@@ -195,8 +193,6 @@ def _directive(lines: list[str], start: int) -> tuple[list[str], int]:
 
 _SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 _OWN = "greenadapt"
-Code = TypeVar("Code")
-ReadFile = TypeVar("ReadFile")
 UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 """Errors of Python's parser; ``MemoryError`` for a source that is nested too deep."""
 
@@ -283,31 +279,11 @@ def read_pydocs(
     """
     counts = Counter() if counts is None else counts
     tasks = [(package.name, package.root, file) for package in find_packages(names) for file in package.files]
-    for documents in read_sources(_read_file, tasks, workers):
+    for documents in map(_read_file, tasks) if workers == 1 else map_in_processes(_read_file, tasks, workers):
         if documents is None:
             counts["unparsable_files"] += 1
         else:
             yield from documents
-
-
-def read_sources(read: Callable[[Code], ReadFile], sources: Iterable[Code], workers: int) -> Iterator[ReadFile]:
-    """Yield the results of ``read`` for ``sources``, in order, computed by ``workers`` processes.
-
-    Raises ``ResourceError`` if one of them was killed.
-    """
-    if workers == 1:
-        yield from map(read, sources)
-        return
-    with worker_pool(workers) as pool:
-        try:
-            yield from pool.map(read, sources, chunksize=64)
-        except BrokenProcessPool:
-            raise ResourceError(
-                f"one of the {workers} processes that read sources was killed, perhaps for lack of memory",
-                "use fewer --workers",
-            ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 def fingerprint_pydocs(names: Sequence[str] = ()) -> dict[str, str]:

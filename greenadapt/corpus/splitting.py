@@ -5,12 +5,13 @@ Documents are held out of training by a hash of their content, so that every run
 
 from array import array
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from greenadapt.store.arrays import Int32Array, Int64Array
 from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.workers import worker_pool
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 BATCH_BYTES = 1 << 20
 _MEMORY_OF_CHUNKS = 32 << 20  # approximate bytes of the chunks and words that a process caches
 
@@ -181,27 +184,39 @@ def split_batches(
     """Split ``batches`` and yield the results in order: in ``workers`` processes (1: in this one), or on the nodes of
     the ``cluster`` at an address.
 
-    At most a few batches are in memory. Raises ``ResourceError`` if a process is killed, and the errors of
-    ``Spread.over``.
+    At most a few batches are in memory. Raises the errors of ``map_in_processes`` and of ``Spread.over``.
     """
     if cluster is not None:
         yield from Spread(cluster, gpus=0).over(_load_splitter, batches, splitter_file)
-        return
-    if workers == 1:
+    elif workers == 1:
         yield from map(_load_splitter(splitter_file), batches)
-        return
-    pool = worker_pool(workers, _start_worker, splitter_file)
-    futures: deque[Future[SplitBatch]] = deque()
+    else:
+        yield from map_in_processes(_split_in_worker, batches, workers, _start_worker, splitter_file)
+
+
+def map_in_processes(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    workers: int,
+    start: Callable[..., None] | None = None,
+    *arguments: Any,
+) -> Generator[Result, None, None]:
+    """Yield ``function`` of each of ``items``, in order, computed by a ``worker_pool``; a few items are in memory.
+
+    Raises ``ResourceError`` if a process is killed.
+    """
+    pool = worker_pool(workers, start, *arguments)
+    results: deque[Future[Result]] = deque()
     try:
-        for batch in batches:
-            futures.append(pool.submit(_split_in_worker, batch))
-            if len(futures) > 2 * workers:
-                yield futures.popleft().result()
-        while futures:
-            yield futures.popleft().result()
+        for item in items:
+            results.append(pool.submit(function, item))
+            if len(results) > 2 * workers:
+                yield results.popleft().result()
+        while results:
+            yield results.popleft().result()
     except BrokenProcessPool:
         raise ResourceError(
-            f"one of the {workers} processes that split text was killed, perhaps for lack of memory",
+            f"one of the {workers} processes that read the text was killed, perhaps for lack of memory",
             "use fewer --workers",
         ) from None
     finally:

@@ -3,10 +3,6 @@
 import codecs
 import io
 import json
-import os
-import re
-import select
-import stat
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -22,8 +18,6 @@ _BLOCK = 1 << 16
 _LINES_CHECKED = 100
 """Lines in which a NUL byte means a binary file; in later lines it is noise."""
 _NAMES_SHOWN = 3
-_TEXT = re.compile(rb"\S")
-_LINE_END, _PARAGRAPH_END = re.compile(rb"\n"), re.compile(rb"\n[^\S\n]*\n")
 MAX_DOCUMENT_BYTES = 128 << 20
 """Longest document, in the file's encoding. Anything longer is not text, and would need unbounded memory."""
 _BOM = b"\xef\xbb\xbf"
@@ -122,7 +116,7 @@ class Decoder:
             singular, plural = "byte sequence or character is", "byte sequences or characters are"
             progress.warn(f"{name}: {counted(replaced, singular, plural)} not UTF-8, replaced by U+FFFD")
 
-    def lines(self, stream: "IO[bytes] | ArrivingLines", name: str) -> Iterator[tuple[int, str]]:
+    def lines(self, stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
         """Yield line numbers (from 1) and lines with their ends, without a BOM; InputError if the file is binary.
 
         In a file with ``cr_ends_lines`` a carriage return ends a line, too.
@@ -186,7 +180,7 @@ def cr_ends_lines(head: bytes) -> bool:
     return b"\r" in head.partition(b"\n")[0].rstrip(b"\r")
 
 
-def _universal_readline(begin: bytes, stream: "IO[bytes] | ArrivingLines") -> Callable[[int], bytes]:
+def _universal_readline(begin: bytes, stream: IO[bytes]) -> Callable[[int], bytes]:
     """What reads a line of ``begin`` and the rest of ``stream`` with its end: CR, LF or both."""
     lines = io.TextIOWrapper(io.BufferedReader(_Chained(begin, stream)), "latin-1", newline="")
     return lambda size: lines.readline(size).encode("latin-1")
@@ -195,7 +189,7 @@ def _universal_readline(begin: bytes, stream: "IO[bytes] | ArrivingLines") -> Ca
 class _Chained(io.RawIOBase):
     """The bytes of ``begin``, and then of the rest of ``stream``."""
 
-    def __init__(self, begin: bytes, stream: "IO[bytes] | ArrivingLines") -> None:
+    def __init__(self, begin: bytes, stream: IO[bytes]) -> None:
         self._begin, self._stream = io.BytesIO(begin), stream
 
     def readable(self) -> bool:
@@ -205,56 +199,6 @@ class _Chained(io.RawIOBase):
         data = self._begin.read(len(buffer)) or self._stream.readline(len(buffer))
         buffer[: len(data)] = data
         return len(data)
-
-
-class ArrivingLines:
-    """The lines of a pipe or a terminal; tells whether the next line has arrived."""
-
-    def __init__(self, stream: io.BufferedReader) -> None:
-        self._stream = stream
-        self._held = bytearray()
-        self._has_ended = False
-
-    @classmethod
-    def of(cls, stream: IO[bytes]) -> "ArrivingLines | None":
-        """Wrap a pipe or a terminal; ``None`` for a file, and for a compressed pipe, whose content is not known."""
-        if not isinstance(stream, io.BufferedReader) or not isinstance(stream.raw, io.FileIO):
-            return None
-        return None if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else cls(stream)
-
-    def readline(self, size: int = -1, /) -> bytes:
-        """The next line with its end, or its first ``size`` bytes; nothing at the end of the input. Waits for it."""
-        n_searched = 0
-        while (end := self._held.find(b"\n", n_searched) + 1) == 0:
-            n_searched = len(self._held)
-            if 0 <= size <= n_searched or not self._read():
-                break
-        end = end or len(self._held)
-        end = end if size < 0 else min(end, size)
-        line = bytes(self._held[:end])
-        del self._held[:end]
-        return line
-
-    def would_wait(self, *, for_paragraph: bool = False) -> bool:
-        """Whether reading a line with text, or a paragraph with the blank line after it, would wait for input."""
-        end = _PARAGRAPH_END if for_paragraph else _LINE_END
-        while not self._has_text_before(end) and len(self._held) < _BLOCK and not self._has_ended:
-            if not select.select([self._stream], [], [], 0)[0]:
-                return True
-            self._read()
-        return False
-
-    def _has_text_before(self, end: re.Pattern[bytes]) -> bool:
-        text = _TEXT.search(self._held)
-        return text is not None and end.search(self._held, text.end()) is not None
-
-    def _read(self) -> bool:
-        """Read available bytes, or wait for some; returns False at the end of the input."""
-        if not self._has_ended:  # a terminal could be read again after its end
-            read = self._stream.read1(_BLOCK)
-            self._held += read
-            self._has_ended = not read
-        return not self._has_ended
 
 
 def _whole_characters(data: bytes) -> tuple[bytes, bytes]:

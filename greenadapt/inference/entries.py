@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -23,7 +23,7 @@ from greenadapt.corpus.opening import (
 from greenadapt.corpus.readers import read_whole, warn_skipped
 from greenadapt.corpus.recipes import FORMATS, format_of
 from greenadapt.corpus.rows import Lines, json_rows
-from greenadapt.corpus.text import ArrivingLines, Decoder, Document
+from greenadapt.corpus.text import Decoder, Document
 from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageError, counted
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json
@@ -63,8 +63,6 @@ class Entry:
     """About how many characters it has."""
     where: str
     """File and place in it, for messages."""
-    is_last_yet: bool = False
-    """Whether a pipe or a terminal had nothing more when the entry was read."""
 
 
 def read_entries(
@@ -94,15 +92,11 @@ def read_entries(
     decoder = Decoder()
     note_terminal(source, progress)
     with open_input(source) as (stream, name):
-        arriving = ArrivingLines.of(stream)
-        lines = decoder.lines(arriving or stream, name)
+        lines = decoder.lines(stream, name)
         if kind == "conll":
-            entries = _sentences(reader, lines, name, columns or getattr(reader, "columns", ()), progress)
+            yield from _sentences(reader, lines, name, columns or getattr(reader, "columns", ()), progress)
         else:
-            entries = _entries(reader, lines, kind, name, decoder)
-        for entry in entries:
-            is_last_yet = arriving is not None and arriving.would_wait(for_paragraph=kind == "conll")
-            yield replace(entry, is_last_yet=True) if is_last_yet else entry
+            yield from _entries(reader, lines, kind, name, decoder)
     decoder.warn_replaced(name, progress)
 
 
@@ -133,7 +127,7 @@ def _sentences(
 
 def in_blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     """``entries`` in blocks of 32, of 64, and so on to 1,024, so that the first predictions come soon; fewer of long
-    ones, and of a pipe as many as are there.
+    ones.
 
     An error in reading them is raised only after the block of the entries before it.
     """
@@ -144,7 +138,7 @@ def in_blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
         for entry in entries:
             block.append(entry)
             size += entry.size
-            if len(block) == most or size >= _BLOCK_CHARACTERS or entry.is_last_yet:
+            if len(block) == most or size >= _BLOCK_CHARACTERS:
                 yield block
                 block, size, most = [], 0, min(2 * most, _BLOCK)
     except GreenadaptError as error:

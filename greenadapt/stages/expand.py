@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from greenadapt.checkpoints.layout import FACTS_FILE
-from greenadapt.checkpoints.provenance import check_model, copy_task, note_code, reads_sentences, task_input
+from greenadapt.checkpoints.provenance import check_model, copy_task, reads_sentences, task_input
 from greenadapt.checkpoints.writer import copy_side_files, write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig
 from greenadapt.corpus.prepared import VOCABULARY_FILE, read_vocabulary
@@ -84,7 +84,6 @@ def run_expand(
 
     def build(work: Path) -> Outcome:
         base.require_unchanged(aligned)
-        note_code(model, session.progress)
         fitting = AlignConfig(**aligned.manifest.config)
         alignment = Alignment.load(verified(aligned).folder)
         expansion = Expansion(base.checkpoint, base.vocabulary, source.vectors, alignment, config, fitting)

@@ -10,7 +10,6 @@ from greenadapt.checkpoints.provenance import (
     adapted_input,
     check_model,
     model_facts,
-    note_code,
     note_lowercasing,
     read_facts,
     reads_sentences,
@@ -190,7 +189,6 @@ class _Pretraining:
         encoder = Encoder.of(checkpoint, request.config.max_length)
         if request.config.max_length is None:
             encoder = replace(encoder, max_length=min(encoder.max_length, _USUAL_LENGTH))
-        note_code(model, progress)
         note_lowercasing(model, progress)
         if not encoder.has_words:
             progress.note(f"{model.name} has no added words: both tokenizations are the same")

@@ -3,8 +3,6 @@ import gzip
 import io
 import json
 import os
-import threading
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -110,33 +108,6 @@ def test_a_truncated_file_and_none(tmp_path: Path) -> None:
         read(TEXTS, str(tmp_path / "none.txt"))
     with pytest.raises(InputError, match="is text, not a JSON object"):
         read(QA, write(tmp_path / "q.txt", "What?\n"))
-
-
-@pytest.mark.parametrize(
-    ("task", "kind", "written", "blocks_of_lines"),
-    [
-        (TEXTS, None, ["a\n", "\n", "b\nc\nd", "d\n"], [[1], [2], [3, 4], [5]]),
-        (NER, "conll", ["a\tO\n\n\n", "b\tO\nc\tO\n\n"], [[1], [4]]),
-        (NER, "conll", ["a\tO\n\nb\tO\n", "c\tO\n\n"], [[1], [3]]),
-    ],
-)
-@pytest.mark.parametrize("source", ["-", "/dev/fd"])
-def test_what_a_pipe_has_is_a_block_at_once(
-    task: Any, kind: EntryFormat, written: list[str], blocks_of_lines: list[list[int]], source: str, monkeypatch: Any
-) -> None:
-    end, begin = os.pipe()
-    with open(end, "rb") as stream, closing(os.fdopen(begin, "wb", 0)) as pipe:
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
-        rescue = threading.Timer(20, pipe.close)  # a reader that waits for more than a line gets the end
-        rescue.start()
-        blocks = in_blocks(read_entries(task, source if source == "-" else f"{source}/{end}", kind, Silent()))
-        for text, lines in zip(written, blocks_of_lines, strict=True):
-            pipe.write(text.encode())
-            assert [entry.line for entry in next(blocks)] == lines
-        rescue.cancel()
-        pipe.write(b"" if kind else b"last")
-        pipe.close()
-        assert [entry.line for block in blocks for entry in block] == ([] if kind else [6])
 
 
 def test_a_terminal_is_told_that_text_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,15 +79,13 @@ def test_stages_by_name_equal_adapt(results: list[Result], corpus: str, model: s
     assert last.manifest.key == results[-1].manifest.key
 
 
-def test_the_result_names_no_code_and_a_note_says_so(session: Session, notes: Notes, corpus: str, model: str) -> None:
+def test_the_result_names_no_code(session: Session, corpus: str, model: str) -> None:
     for name in ("config.json", "tokenizer_config.json"):
         settings = json.loads((Path(model) / name).read_text())
         (Path(model) / name).write_text(json.dumps({**settings, "auto_map": {"AutoModel": "owner/name--evil.Model"}}))
     folder = adapt(session, corpus, model, *PLAN)[-1].path
     for name in ("config.json", "tokenizer_config.json", "base_tokenizer/tokenizer_config.json"):
         assert "auto_map" not in (folder / name).read_text()
-    (note,) = [note for note in notes.notes if "auto_map" in note]
-    assert "config.json and tokenizer_config.json: it names code" in note
 
 
 @pytest.mark.slow

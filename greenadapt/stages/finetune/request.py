@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from greenadapt.checkpoints.layout import MEMORY_FILE, set_label
-from greenadapt.checkpoints.provenance import check_model, note_code, note_lowercasing, starting_model
+from greenadapt.checkpoints.provenance import check_model, note_lowercasing, starting_model
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import (
@@ -121,7 +121,6 @@ class Start:
 
     def report(self, encoder: Encoder, progress: Progress) -> None:
         """Report what the model lacks; ``encoder`` makes its inputs."""
-        note_code(self.model, progress)
         note_lowercasing(self.model, progress)
         if not encoder.has_words:
             progress.note(f"{self.model.name} has no added words: both tokenizations are the same")
