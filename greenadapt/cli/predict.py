@@ -1,7 +1,7 @@
 """``greenadapt predict``."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from heapq import nsmallest
 from itertools import chain
 from pathlib import Path
@@ -47,6 +47,10 @@ Format = Annotated[
     ),
 ]
 Bio = Annotated[bool, option("--bio", "NER: write one word and its tag per line instead of JSON.")]
+Spans = Annotated[
+    bool, option("--spans", "NER: write each text with label, its entities as [start, end, type], as doccano reads it.")
+]
+NoText = Annotated[bool, option("--no-text", "Leave the text of each entry out of the JSON lines.")]
 LeastCertain = Annotated[
     Count | None,
     option("--least-certain", "Write only this many entries, those with the lowest scores first: what to correct."),
@@ -75,6 +79,8 @@ def predict(
     reading: Annotated[ReadingOptions, Pick(without=("max_length",))],
     options: Annotated[SessionOptions, Pick("cluster", "gpus_each")],
     bio: Bio = False,
+    spans: Spans = False,
+    no_text: NoText = False,
     least_certain: LeastCertain = None,
     out: OutFile = None,
     as_json: AsJson = False,
@@ -89,8 +95,8 @@ def predict(
     from greenadapt.cli.output.console import make_progress, say_loading
     from greenadapt.store.outputs import check_file, is_written_through, open_output
 
-    if bio and as_json:
-        raise UsageError("--bio and --json write different lines", "leave out one of them")
+    if bio + spans + (as_json or no_text) > 1:
+        raise UsageError("--bio, --spans and --json (--no-text) write different lines", "leave out all but one")
     if out is not None:
         check_file(out)
     say_loading(model)
@@ -101,8 +107,8 @@ def predict(
     names = () if task is None else tuple(name.strip() for name in task.split(","))
     request = PredictionRequest(tuple(model), source, format, reading, ensemble, names, files.columns)
     predictor, progress = Predictor(request), make_progress(is_read=False)
-    if bio:
-        _check_bio([kind.name for kind in predictor.tasks.values()])
+    if bio or spans:
+        _require_ner([kind.name for kind in predictor.tasks.values()], "--bio" if bio else "--spans")
     if least_certain is not None:
         _check_scored([*predictor.tasks.values()])
     spread = Spread.of(options.cluster, options.gpus_each)
@@ -117,8 +123,9 @@ def predict(
         for block in blocks:
             # Lazily, so that all lines before an entry that cannot be written are written.
             for prediction in block:
-                lines = _bio_lines(prediction) if bio else [json.dumps(prediction.row(), ensure_ascii=is_ascii) + "\n"]
-                stream.writelines(map(escape, lines))
+                row = _spans(prediction) if spans else prediction.row(text=not no_text)
+                lines = _columns(prediction) if bio else json.dumps(row, ensure_ascii=is_ascii) + "\n"
+                stream.write(escape(lines))
             if is_seen:
                 stream.flush()
 
@@ -131,15 +138,21 @@ def _check_scored(tasks: Sequence["Task[Any]"]) -> None:
         raise UsageError("predicted numbers have no score", "leave out --least-certain")
 
 
-def _check_bio(kinds: Sequence[str]) -> None:
+def _require_ner(kinds: Sequence[str], flag: str) -> None:
     """Raise ``UsageError`` unless there is one task, and it is NER."""
     if len(kinds) > 1:
-        raise UsageError(f"--bio is for one task, --task has {len(kinds)}", "leave out --bio, or name one task")
+        raise UsageError(f"{flag} is for one task, --task has {len(kinds)}", f"leave out {flag}, or name one task")
     if kinds[0] != "ner":
-        raise UsageError(f"--bio is for NER, the model is for {kinds[0]}", "leave out --bio")
+        raise UsageError(f"{flag} is for NER, the model is for {kinds[0]}", f"leave out {flag}")
 
 
-def _bio_lines(prediction: "EntryPrediction") -> Iterator[str]:
+def _spans(prediction: "EntryPrediction") -> dict[str, Any]:
+    row = prediction.row()
+    label = [[entity["start"], entity["end"], entity["type"]] for entity in row.pop("entities")]
+    return {name: row[name] for name in ("id", "text") if name in row} | {"label": label}
+
+
+def _columns(prediction: "EntryPrediction") -> str:
     """One word and its tag per line, then an empty line.
 
     Raises ``InputError`` if a word is empty or has a character that would break its line.
@@ -151,5 +164,4 @@ def _bio_lines(prediction: "EntryPrediction") -> Iterator[str]:
                 f"{prediction.entry.where}: token {number} is {word!r}, which would break its line",
                 "leave out --bio for JSON lines, or correct the token",
             )
-    yield from (f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
-    yield "\n"
+    return "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n"

@@ -73,23 +73,24 @@ class EntryPrediction:
     entry: Entry
     result: Json
 
-    def row(self, *, tags: bool = False) -> Json:
-        """``line`` and ``id``, if known, and the result; of NER with ``tags`` also ``tags`` and ``words``."""
+    def row(self, *, tags: bool = False, text: bool = True) -> Json:
+        """``line`` and ``id``, if known, and the result, see ``shown_result``."""
         entry, example = {"line": self.entry.line, "id": self.entry.id}, self.entry.example
         row = {name: value for name, value in entry.items() if value is not None}
         if "tasks" not in self.result:
-            return row | shown_result(self.result, example, tags)
-        results = self.result["tasks"].items()
-        return row | {"tasks": {name: shown_result(result, example[name], tags) for name, result in results}}
+            return row | shown_result(self.result, example, tags=tags, text=text)
+        tasks = self.result["tasks"].items()
+        shown = {name: shown_result(result, example[name], tags=tags, text=text) for name, result in tasks}
+        return row | {"tasks": shown}
 
 
-def shown_result(result: Json, example: Any, tags: bool) -> Json:
-    """A task's result: with its tags and their words, or without tags and without the id, which a row has once.
+def shown_result(result: Json, example: Any, *, tags: bool = False, text: bool = True) -> Json:
+    """A task's result without its id, which a row has once; of NER with ``tags`` also ``tags`` and ``words``.
 
-    A text comes with it, so that it can be corrected, and learnt from.
+    With ``text`` the example's text comes with it, so that it can be corrected, and learnt from.
     """
-    if (text := getattr(example, "text", None)) is not None:
-        result = {"text": text, **result}
+    if text and getattr(example, "text", None) is not None:
+        result = {"text": example.text, **result}
     if "tags" in result and tags:
         return {**result, "words": example.words}
     return {name: value for name, value in result.items() if name not in ("id", "tags")}

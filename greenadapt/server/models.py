@@ -109,7 +109,7 @@ class ServedModel:
             if isinstance(example, Question):
                 yield task.find_candidates(example, logits, QaConfig.n_best)  # type: ignore[attr-defined]
             else:
-                yield shown_result(task.decode(example, logits), example, False)
+                yield shown_result(task.decode(example, logits), example)
 
     def rank(self, results: Sequence[AnswerCandidates], top: int) -> list[Json]:
         """The ``top`` best answers among the candidates of all texts, with the number of the text as ``document``.

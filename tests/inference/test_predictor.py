@@ -280,6 +280,9 @@ def test_the_command(make: Callable[..., Path], tmp_path: Path) -> None:
     least = run("-m", folder, "-i", packed, "--least-certain", 2).stdout.splitlines()
     assert [json.loads(line) for line in least] == sorted(rows, key=lambda row: float(row["score"]))[:2]
     assert run("-m", folder, "-i", packed, "--least-certain", 2, "--bio").stdout.count("\n\n") == 2
+    without_text = json_lines(run("-m", folder, "-i", packed, "--no-text"))
+    assert without_text == [{name: value for name, value in row.items() if name != "text"} for row in rows]
+    run("-m", folder, "-i", packed, "--no-text", "--spans", code=2)
     assert run("-m", folder, stdin=content).stdout == out
     assert run("-m", folder, "-i", packed, "-o", tmp_path / "rows.jsonl").stdout == ""
     assert (tmp_path / "rows.jsonl").read_text("utf-8") == out
@@ -358,6 +361,9 @@ def test_predictions_that_are_corrected_are_learnt_from(make: Callable[..., Path
             for spans, sentence in zip(places, read, strict=True)
         ]
         assert found == predicted
+    spans = [json.loads(line) for line in run("-m", folder, "-i", text, "--spans").stdout.splitlines()]
+    assert [[tuple(span) for span in row["label"]] for row in spans][:-1] == predicted[:-1]
+    assert [row["text"] for row in spans] == [row["text"] for row in rows]
     arguments = ["finetune", "--task", "ner", "-m", folder, "--train", source, "--test", source, "--epochs", "1"]
     trained = tmp_path / "trained"
     result = CliRunner().invoke(app, [*map(str, arguments), "--max-length", "64", "--out", str(trained)])
