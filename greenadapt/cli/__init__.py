@@ -13,27 +13,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from greenadapt.cli.boundary import exit_on_sigterm, in_words, require_written
-from greenadapt.cli.option_checks import leave_out_unused, require_names
-from greenadapt.cli.options import (
-    FIELDS,
-    PAPER_VALUES,
-    PRESET,
-    command_words,
-    remember,
-    start_output,
-    take_argument,
-    with_options,
-)
-from greenadapt.cli.output.console import hide_details, set_quiet
-from greenadapt.cli.settings import (
-    CONFIG,
-    command_key,
-    find_settings,
-    keep_settings,
-    used_settings,
-    with_location,
-)
-from greenadapt.errors import UsageError, one_line
+from greenadapt.cli.option_checks import ignore_unused, require_names
+from greenadapt.cli.options import FIELDS, PAPER_VALUES, start_output, take_argument, with_options
+from greenadapt.cli.settings import Setting, use_settings, used_settings, with_location
+from greenadapt.errors import UsageError
 from greenadapt.fields import allowed
 from greenadapt.store.files import STDOUT, naming
 
@@ -49,13 +32,16 @@ _UsageError: Any = typer.BadParameter.__base__
 
 
 @contextmanager
-def _harmless() -> Iterator[None]:
-    """Make typer's errors, which quote the command line, harmless for the terminal."""
-    try:
-        yield
-    except _UsageError as error:
-        error.message = one_line(error.message)
-        raise
+def _in_one_line() -> Iterator[None]:
+    """Turn errors that users can act on, also typer's, into a line on stderr and ``SystemExit``."""
+    with in_words():
+        try:
+            yield
+        except _UsageError as error:
+            if not error.message.strip():  # the help was printed
+                raise
+            command = error.ctx.command_path if error.ctx else "greenadapt"
+            raise UsageError(error.format_message().rstrip("."), f"see {command} --help") from None
 
 
 class _Main(TyperGroup):
@@ -71,11 +57,11 @@ class _Main(TyperGroup):
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Parse the command line, which may print help."""
-        with in_words(), naming(STDOUT), _harmless():
+        with _in_one_line(), naming(STDOUT):
             return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        with in_words(), _harmless():
+        with _in_one_line():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -89,37 +75,26 @@ class _Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:  # to complete a command
             return super().parse_args(ctx, args)
-        values, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        hide_details()
-        set_quiet(False)
+        values, _, _ = self.make_parser(ctx).parse_args(args=list(args))
         self._refuse_empty(values)
         if "help" not in values:  # help shows the defaults
-            self._take_settings(ctx, values)
-        given = {name: value for name, value in values.items() if value is not None}
-        all_values = {name: setting.value for name, setting in used_settings(ctx).items()} | given
-        remember(ctx, all_values, [*order, *(parameter for parameter in self.params if parameter.name in all_values)])
+            use_settings(ctx, values, getattr(self.callback, PAPER_VALUES))
         try:
             with naming(STDOUT):  # --help prints to it
                 remaining: list[str] = super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            raise with_location(UsageError(self._in_one_line(error, all_values)), ctx) from None
+            raise with_location(self._refusal(error, values, used_settings(ctx)), ctx) from None
         take_argument(ctx)
         return remaining
 
     def invoke(self, ctx: Any) -> Any:
         try:
             require_names(ctx)
-            leave_out_unused(ctx)
+            ignore_unused(ctx)
             start_output(ctx)
             return super().invoke(ctx)
         except UsageError as error:
             raise with_location(error, ctx) from None
-
-    def _take_settings(self, ctx: Any, values: dict[str, Any]) -> None:
-        key = command_key(command_words(ctx))
-        settings = find_settings(ctx.find_root().command, key, values.get(CONFIG))
-        preset = values.get(PRESET) or (settings[PRESET].value if PRESET in settings else None)
-        keep_settings(ctx, settings, getattr(self.callback, PAPER_VALUES) if preset == "paper" else {})
 
     def _refuse_empty(self, values: dict[str, Any]) -> None:
         """Raise ``UsageError`` for an empty value, such as of an unset variable, which as a path is the current
@@ -132,13 +107,15 @@ class _Command(TyperCommand):
                 label = name if name.startswith("-") else parameter.metavar or name.upper()
                 raise UsageError(f"{label} is empty", "give it a value, or leave it out (is a variable not set?)")
 
-    def _in_one_line(self, error: typer.BadParameter, values: dict[str, Any]) -> str:
+    def _refusal(self, error: typer.BadParameter, values: dict[str, Any], settings: dict[str, Setting]) -> UsageError:
+        """The error for a wrong value, with what is allowed."""
         name = getattr(error.param, "name", None) or ""
-        field = getattr(self.callback, FIELDS, {}).get(name)
-        if values.get(name) is None or error.param is None:
-            return error.format_message()
-        problem, reason = f"{error.param.opts[0]} is {values[name]!r}", str(error).removeprefix("Value error, ")
-        return f"{problem}, must be {allowed(field.kind)}" if field else f"{problem}: {reason}"
+        value = values.get(name) if name not in settings else settings[name].value
+        if value is None or error.param is None:
+            return UsageError(error.format_message())
+        field = getattr(self.callback, FIELDS).get(name)
+        problem, reason = f"{error.param.opts[0]} is {value!r}", str(error).removeprefix("Value error, ")
+        return UsageError(f"{problem}, must be {allowed(field.kind)}" if field else f"{problem}: {reason}")
 
 
 app = typer.Typer(

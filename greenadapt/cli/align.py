@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from greenadapt.cli import app, option_checks
+from greenadapt.cli import app
 from greenadapt.cli import options as o
 from greenadapt.cli.options import AsArgument, Pick, examples, option
+from greenadapt.cli.settings import ignore_settings
 from greenadapt.config import AlignConfig, SessionOptions
 
 Vectors = Annotated[Path | None, option("--vectors", "Path of word vectors: .bin, .vec, .txt (.gz), or a w2v result.")]
@@ -32,6 +33,6 @@ def align(
     from greenadapt.stages import align as stage
 
     if vectors is not None and vectors.is_dir():
-        [corpus] = option_checks.values_on_command_line(ctx, "corpus")
+        [corpus] = ignore_settings(ctx, "corpus")
     session = o.make_session(options)
     print_results([stage.align(session, corpus, model, config, vectors)], as_json)

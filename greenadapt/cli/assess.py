@@ -1,6 +1,5 @@
 """``greenadapt assess``."""
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -50,7 +49,7 @@ def assess(
     corpus: Corpus = None,
     model: Model = None,
     train: o.TrainFile = None,
-    task: Annotated[Callable[..., TaskConfig], Pick(task=None, **dict.fromkeys(CHOSEN_FOR_ENTITIES))],
+    task: Annotated[TaskConfig | None, Pick(task=None, **dict.fromkeys(CHOSEN_FOR_ENTITIES))],
     base: Base = None,
     training: Annotated[TrainConfig, Pick(without=_NO_DEV, **dict.fromkeys(_CHOSEN))],
     run: Annotated[RunConfig, Pick("max_tokens")],
@@ -81,7 +80,7 @@ def assess(
         assessment = assess_rows(session, adapted_model(session, corpus, model), config)
     else:
         option_checks.refuse(ctx, ["words"], "is for an assessment without labels: leave out --words or --train")
-        if "task" not in explicit:
+        if task is None:
             raise UsageError("no task", "give --task ner, classification or qa")
         from greenadapt.stages.finetune.compare import cross_validate
         from greenadapt.stages.finetune.request import FinetuneRequest
@@ -90,7 +89,7 @@ def assess(
         seeds = tuple(range(config.seed, config.seed + config.seeds))
         automatic = (_CHOSEN | CHOSEN_FOR_ENTITIES.keys()) - explicit
         request = FinetuneRequest.of_one(
-            start, tuple(train), task=task(), training=training, automatic=automatic, run=run, seeds=seeds
+            start, tuple(train), task=task, training=training, automatic=automatic, run=run, seeds=seeds
         )
         assessment = cross_validate(session, request, base, config)
     if as_json:

@@ -33,8 +33,7 @@ def cost(
     The paper's table follows. The results are those in the workspace or, if folders are given, those and everything
     they were made from.
     """
-    if folders:
-        option_checks.refuse_beside_folders(ctx)
+    option_checks.refuse_beside_folders(ctx, folders)
 
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.cli.output.printing import print_costs, print_paper_costs

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import typer
 
-from greenadapt.cli import app, option_checks
+from greenadapt.cli import app
 from greenadapt.cli import options as o
 from greenadapt.cli.options import AsArgument, Pick, examples
+from greenadapt.cli.settings import ignore_settings
 from greenadapt.config import ExpandConfig, SessionOptions
 
 
@@ -29,6 +30,6 @@ def expand(
     from greenadapt.stages import expand as stage
 
     if alignment is not None:
-        corpus, model = option_checks.values_on_command_line(ctx, "corpus", "model")
+        corpus, model = ignore_settings(ctx, "corpus", "model")
     session = o.make_session(options)
     print_results([stage.expand(session, corpus, model, config, alignment)], as_json)

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from greenadapt.cli import app, option_checks
+from greenadapt.cli import app
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples, option
+from greenadapt.cli.settings import ignore_settings
 from greenadapt.config import SessionOptions
 
 File = Annotated[Path, typer.Argument(help="The file to write: .bin, .vec or .txt, optionally with .gz.")]
@@ -33,7 +34,7 @@ def export(
     from greenadapt.stages import compile as stage
 
     if vectors is not None:
-        corpus, model = option_checks.values_on_command_line(ctx, "corpus", "model")
+        corpus, model = ignore_settings(ctx, "corpus", "model")
     facts = stage.export_vectors(o.make_session(options), file, corpus, model, vectors)
     if as_json:
         print_json(facts)

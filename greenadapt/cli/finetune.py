@@ -1,6 +1,6 @@
 """``greenadapt finetune``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -102,7 +102,7 @@ def finetune(
     ctx: typer.Context,
     *,
     train: o.TrainFile = None,
-    task: Annotated[Callable[..., TaskConfig], Pick(task=None, **dict.fromkeys(CHOSEN_FOR_ENTITIES))],
+    task: Annotated[TaskConfig | None, Pick(task=None, **dict.fromkeys(CHOSEN_FOR_ENTITIES))],
     corpus: o.AdaptedTo = None,
     model: o.Trained = None,
     dev: Dev = None,
@@ -136,21 +136,21 @@ def finetune(
     if tasks is None and reference is not None and compare is None:
         raise UsageError("--reference needs --compare", "name the base model with --compare")
     check_value("--seeds", seeds, NumberOfSeeds)
-    explicit = option_checks.explicit_parameters(ctx)
     if tasks is not None:
         why = "is for one task, but the file of --tasks describes each task: leave it out"
         option_checks.refuse(ctx, _OF_ONE_TASK, why)
     else:
         why = "is for tasks that share an encoder: use it with --tasks, or leave it out"
         option_checks.refuse(ctx, _OF_MANY_TASKS, why)
-        if "task" not in explicit:
-            raise UsageError("no task", "give --task ner, classification or qa, or --tasks FILE for many tasks")
+    trained = tasks or task
+    if trained is None:
+        raise UsageError("no task", "give --task ner, classification or qa, or --tasks FILE for many tasks")
     session = o.make_session(options, out=out)
     request = make_request(
         adapted_model(session, corpus, model),
-        tasks or task(),
+        trained,
         preset,
-        explicit,
+        option_checks.explicit_parameters(ctx),
         train=tuple(train or ()),
         dev=dev,
         test=test,

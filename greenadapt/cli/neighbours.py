@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from greenadapt.cli import app, option_checks
+from greenadapt.cli import app
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples, option
+from greenadapt.cli.settings import ignore_settings
 from greenadapt.config import SessionOptions
 from greenadapt.errors import UsageError
 
@@ -40,11 +41,11 @@ def neighbours(
     if (corpus, model, alignment) == (None, None, None) and Path(words[0]).is_dir():
         raise UsageError(f"{words[0]} is a folder, not a word", f"give the model with --model {words[0]}")
     if alignment is not None:
-        corpus, model = option_checks.values_on_command_line(ctx, "corpus", "model")
+        corpus, model = ignore_settings(ctx, "corpus", "model")
     rows = stage.neighbours(o.make_session(options), corpus, model, words, top, alignment)
     if as_json:
         for row in rows:
             nearest = [{"word": word, "cosine": round(cosine, 4)} for word, cosine in row.neighbours]
             print_json({"word": row.word, "view": row.view, "neighbours": nearest, "count": row.count})
         return
-    print_neighbours([row for row in rows if is_verbose() or row.view != BEFORE], top)
+    print_neighbours([row for row in rows if is_verbose() or row.view != BEFORE])

@@ -8,7 +8,8 @@ from typing import Any
 
 import typer
 
-from greenadapt.cli.options import FIELDS, forget
+from greenadapt.cli.options import FIELDS
+from greenadapt.cli.settings import ignore_settings, source_of
 from greenadapt.errors import UsageError
 from greenadapt.fields import refuse_without_effect
 from greenadapt.store.files import expanded, require_utf8
@@ -28,36 +29,25 @@ def require_names(ctx: Any) -> None:
 
 def explicit_parameters(ctx: typer.Context) -> set[str]:
     """The parameters that the user set: on the command line, in a file or in the environment."""
-    return {name for name in ctx.params if _source(ctx, name) != "DEFAULT"}
-
-
-def _source(ctx: typer.Context, name: str) -> str:
-    source: Any = ctx.get_parameter_source(name)
-    return str(source.name)
+    return {name for name in ctx.params if source_of(ctx, name) != "DEFAULT"}
 
 
 def refuse(ctx: typer.Context, names: Iterable[str], why: str) -> None:
     """Raise ``UsageError`` with the option and ``why`` if one of the parameters ``names`` is on the command line.
 
-    Values from a file or the environment are removed from the recorded command, and the caller must ignore them.
+    The caller must ignore their values.
     """
     refused = {*names}
     for parameter in ctx.command.params:
-        if parameter.name in refused and _source(ctx, parameter.name) == "COMMANDLINE":
+        if parameter.name in refused and source_of(ctx, parameter.name) == "COMMANDLINE":
             raise UsageError(f"{parameter.opts[0]} {why}")
-    forget(refused)
+    ignore_settings(ctx, *refused & ctx.params.keys())
 
 
-def refuse_beside_folders(ctx: typer.Context) -> None:
+def refuse_beside_folders(ctx: typer.Context, folders: object) -> None:
     """Raise ``UsageError`` if --corpus or --model, which select results in the workspace, is combined with folders."""
-    refuse(ctx, ["corpus", "model"], "chooses from the workspace, but folders are given: leave out one of the two")
-
-
-def values_on_command_line(ctx: typer.Context, *names: str) -> list[Any]:
-    """The values of parameters, with ``None`` for those from a file or the environment, which have no effect."""
-    elsewhere = {name for name in names if _source(ctx, name) != "COMMANDLINE"}
-    forget(elsewhere)
-    return [None if name in elsewhere else ctx.params[name] for name in names]
+    if folders:
+        refuse(ctx, ["corpus", "model"], "chooses from the workspace, but folders are given: leave out one of the two")
 
 
 def refuse_field(ctx: typer.Context, sources: Iterable[str | None], format: str | None) -> None:  # noqa: A002
@@ -68,19 +58,17 @@ def refuse_field(ctx: typer.Context, sources: Iterable[str | None], format: str 
         refuse(ctx, ["field"], why)
 
 
-def leave_out_unused(ctx: Any) -> None:
+def ignore_unused(ctx: Any) -> None:
     """Raise ``UsageError`` for an option on the command line without the one that it needs (``Option.needs``).
 
     Such values from a file or the environment are reset to their defaults.
     """
-    parameters = {parameter.name: parameter for parameter in ctx.command.params}
-    for name, field in getattr(ctx.command.callback, FIELDS, {}).items():
-        if not field.option.needs or _source(ctx, name) == "DEFAULT":
+    for name, field in getattr(ctx.command.callback, FIELDS).items():
+        if not field.option.needs or source_of(ctx, name) == "DEFAULT":
             continue
         try:
             refuse_without_effect(field, ctx.params)
         except UsageError:
-            if _source(ctx, name) == "COMMANDLINE":
+            if source_of(ctx, name) == "COMMANDLINE":
                 raise
-            ctx.params[name] = parameters[name].default
-            forget([name])
+            ignore_settings(ctx, name)

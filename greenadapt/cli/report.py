@@ -35,8 +35,7 @@ def report(
     It has scores against the base model, how good the new rows are, a map of words, and costs. The page opens without
     network. Give the folders of fine-tuned models to compare them.
     """
-    if folders:
-        option_checks.refuse_beside_folders(ctx)
+    option_checks.refuse_beside_folders(ctx, folders)
 
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.stages.report import report as stage

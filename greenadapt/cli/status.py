@@ -37,8 +37,7 @@ def status(
     A result is damaged if a file is missing or has another size. What is being made is shown with the process that
     makes it. Whether a text has changed since, the command that read it tells.
     """
-    if folders:
-        option_checks.refuse_beside_folders(ctx)
+    option_checks.refuse_beside_folders(ctx, folders)
 
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import print_status

@@ -266,14 +266,6 @@ class Marked:
     label: str = ""
 
 
-@dataclass(frozen=True)
-class AnswerLines:
-    """A question and the lines below it."""
-
-    question: str
-    lines: tuple[Marked, ...]
-
-
 def printable(text: str) -> str:
     """``text`` on one line, with single spaces, and harmless to a terminal.
 
@@ -282,8 +274,8 @@ def printable(text: str) -> str:
     return one_line(re.sub(r"\s+", " ", text))
 
 
-def answer_lines(row: Json) -> AnswerLines:
-    """The lines for a question: its best answer within a sentence, its other answers, and the gold answers.
+def answer_lines(row: Json) -> list[Marked]:
+    """The lines below a question: its best answer within a sentence, its other answers, and the gold answers.
 
     ``row`` is a line of output with ``question``, the best answer and all of ``answers``; with ``compared``, the
     answers of other models are added.
@@ -294,7 +286,7 @@ def answer_lines(row: Json) -> AnswerLines:
     if "gold" in row:
         gold = " | ".join(dict.fromkeys(_short(text) for text in row["gold"])) or "no answer"
         lines.append(Marked("", gold, note=_measured(row), label="gold: "))
-    return AnswerLines(printable(row["question"]), tuple(lines))
+    return lines
 
 
 def scores_table(scores: Json) -> Table:

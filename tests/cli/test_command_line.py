@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.cli.options import command_line
+from greenadapt.cli.settings import command_line
 from tests.support.pages import GROUP
 
 
@@ -14,7 +14,7 @@ from tests.support.pages import GROUP
     [
         (
             "finetune -m /home/me/model --train owner/n:train --lr 7e-3 --gold-chunks --json",
-            "--model model --train owner/n:train --learning-rate 7e-3 --gold-chunks",
+            "--train owner/n:train --model model --learning-rate 0.007 --gold-chunks",
         ),
         (
             "finetune '--train=a b.tsv' --train /x/c.tsv -q -o /home/me/run --seeds 2",

@@ -13,7 +13,7 @@ from greenadapt import config as module
 from greenadapt.checkpoints.source import NAMED_MODELS
 from greenadapt.cli.options import Pick, with_options
 from greenadapt.cli.settings import commands_of
-from greenadapt.config import AlignConfig, ExpandConfig, MemoryConfig, RunConfig, W2VConfig
+from greenadapt.config import AlignConfig, ExpandConfig, MemoryConfig, RunConfig, TaskConfig, W2VConfig
 from greenadapt.corpus.recipes import list_recipes
 from greenadapt.errors import UsageError
 from greenadapt.fields import Checked, option_fields
@@ -75,14 +75,14 @@ def test_a_default_without_options_is_the_configurations() -> None:
 
 
 def test_values_become_the_configurations() -> None:
-    def command(*, align: AlignConfig, run: RunConfig, memory: Callable[..., MemoryConfig], w2v: W2VConfig) -> None:
-        configs.extend((align, run, memory(project=True), w2v))
+    def command(*, align: AlignConfig, run: RunConfig, memory: MemoryConfig, w2v: W2VConfig) -> None:
+        configs.extend((align, run, memory, w2v))
 
     configs: list[Any] = []
     _call(
         command,
         *("--method", "procrustes", "--seed", "3", "--max-tokens", "1024"),
-        *("--memory-layers", "6,12", "--unfreeze-memory"),
+        *("--memory-layers", "6,12", "--unfreeze-memory", "--memory-project"),
     )
     assert configs == [
         AlignConfig("procrustes", seed=3),
@@ -90,6 +90,16 @@ def test_values_become_the_configurations() -> None:
         MemoryConfig(layers=(6, 12), frozen=False, project=True),
         W2VConfig(seed=3),
     ]
+
+
+def test_a_configuration_can_be_optional() -> None:
+    def command(*, task: Annotated[TaskConfig | None, Pick("task", "chunk", task=None)]) -> None:
+        configs.append(task)
+
+    configs: list[Any] = []
+    _call(command, "--chunk", "5")
+    _call(command, "--task", "ner", "--chunk", "5")
+    assert configs == [None, TaskConfig("ner", chunk=5)]
 
 
 def test_a_command_picks_fields_and_its_own_defaults() -> None:

@@ -16,10 +16,22 @@ Level = Literal["debug", "info", "warning", "error"]
 _is_quiet = _is_verbose = False
 
 
-def set_quiet(is_quiet: bool) -> None:
-    """Print only warnings and errors of the running command, or all messages."""
-    global _is_quiet
-    _is_quiet = is_quiet
+def set_messages(*, is_quiet: bool = False, is_verbose: bool = False) -> None:
+    """Print only warnings and errors of the running command; or also details, the package's log records."""
+    global _is_quiet, _is_verbose
+    _is_quiet, _is_verbose = is_quiet, is_verbose
+    if not is_verbose and "logging" not in sys.modules:
+        return
+    import logging
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            write_message("debug", record.getMessage())
+
+    logger = logging.getLogger("greenadapt")
+    logger.handlers = [Handler()] if is_verbose else []
+    logger.propagate = not is_verbose
+    logger.setLevel(logging.DEBUG if is_verbose else logging.NOTSET)
 
 
 def is_quiet() -> bool:
@@ -46,33 +58,6 @@ def has_colour(stream: IO[str]) -> bool:
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
-
-
-def show_details() -> None:
-    """Write the package's log records (``logging``) as messages, for ``--verbose``."""
-    import logging
-
-    global _is_verbose
-    _is_verbose = True
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            write_message("debug", record.getMessage())
-
-    logger = logging.getLogger("greenadapt")
-    logger.handlers = [Handler()]
-    logger.propagate = False
-    logger.setLevel(logging.DEBUG)
-
-
-def hide_details() -> None:
-    """Undo ``show_details``, if an earlier command in this process was verbose."""
-    global _is_verbose
-    _is_verbose = False
-    if logging := sys.modules.get("logging"):
-        logger = logging.getLogger("greenadapt")
-        logger.handlers, logger.propagate = [], True
-        logger.setLevel(logging.NOTSET)
 
 
 _LOG_EVERY = 60.0  # seconds between two lines of a bar if stderr is not a terminal

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from greenadapt.cost import total
 from greenadapt.errors import as_percent, byte_size, counted, duration
 from greenadapt.report.tables import (
     VIEW_NAMES,
-    AnswerLines,
     Table,
     answer_lines,
     assessment,
@@ -19,6 +19,7 @@ from greenadapt.report.tables import (
     comparison_tables,
     figure,
     new_word_sentences,
+    printable,
     r2_text,
     score_tables,
     scores_table,
@@ -158,26 +159,6 @@ def _ranges(layers: Sequence[int]) -> str:
     return ",".join(map(str, layers))
 
 
-_COLUMNS = ["stage", "state", "made", "size", "time"]
-
-
-def print_status(rows: Sequence[Json], root: Path | None) -> None:
-    """Print the rows of ``status``; ``root`` is HOME, if they are of it."""
-    results = [row for row in rows if row["kind"] == "result"]
-    if root is not None:
-        print_lines([f"Workspace {root}" if rows else f"Workspace {root}: nothing in it yet", ""])
-    for group in dict.fromkeys(_group(row, root) for row in results):
-        _print_group(group, [row for row in results if _group(row, root) == group], root)
-    for row in rows:
-        if row["kind"] == "unfinished":
-            print_lines(_unfinished(row))
-    if unneeded := [row for row in rows if row["kind"] == "unneeded"]:
-        kinds = ", ".join(
-            f"{counted(row['files'], *_KINDS[row['what']])} ({byte_size(row['bytes'])})" for row in unneeded
-        )
-        print_lines([f"greenadapt clean would remove: {kinds}"])
-
-
 _KINDS = {
     "result": ("unnamed result", "unnamed results"),
     "unfinished": ("unfinished result", "unfinished results"),
@@ -186,38 +167,43 @@ _KINDS = {
 """Kinds of what clean removes: singular and plural."""
 
 
-def _group(row: Json, root: Path | None) -> str:
-    return "" if root is None else ", ".join(filter(None, (row["corpus"], row["model"])))
-
-
-def _print_group(title: str, rows: Sequence[Json], root: Path | None) -> None:
-    def name(row: Json) -> str:
-        return _named(row) if root is None else str(row["stage"])
-
-    cells = [
-        [
-            name(row),
-            row["state"],
-            "" if row["made"] is None else local_time(row["made"]),
-            "" if row["bytes"] is None else byte_size(row["bytes"]),
-            "" if row["seconds"] is None else duration(row["seconds"]),
+def print_status(rows: Sequence[Json], root: Path | None) -> None:
+    """Print the rows of ``status``; ``root`` is HOME, if they are of it."""
+    if root is not None:
+        print_lines([f"Workspace {root}" if rows else f"Workspace {root}: nothing in it yet", ""])
+    results = [row for row in rows if row["kind"] == "result"]
+    for title, group in ({"": results} if root is None and results else _by_model(results)).items():
+        names = [_named(row) if root is None else str(row["stage"]) for row in group]
+        writers: dict[str, Callable[[Any], str]] = {"made": local_time, "bytes": byte_size, "seconds": duration}
+        cells = [
+            [name, row["state"], *("" if row[key] is None else write(row[key]) for key, write in writers.items())]
+            for name, row in zip(names, group, strict=True)
         ]
-        for row in rows
-    ]
-    print_table(title, _COLUMNS, cells)
-    if reasons := [f"  {name(row)}: {row['why']}" for row in rows if row["why"]]:
-        print_lines([*reasons, ""])
+        print_table(title, ["stage", "state", "made", "size", "time"], cells)
+        reasons = [f"  {name}: {row['why']}" for name, row in zip(names, group, strict=True) if row["why"]]
+        print_lines([*reasons, ""] if reasons else [])
+    for row in rows:
+        if row["kind"] == "unfinished":
+            print_lines(_unfinished(row))
+    if unneeded := [row for row in rows if row["kind"] == "unneeded"]:
+        kinds = [f"{counted(row['files'], *_KINDS[row['what']])} ({byte_size(row['bytes'])})" for row in unneeded]
+        print_lines([f"greenadapt clean would remove: {', '.join(kinds)}"])
+
+
+def _by_model(rows: Sequence[Json]) -> dict[str, list[Json]]:
+    """The rows by their corpus and model, which results in other folders than HOME do not have."""
+    groups: dict[str, list[Json]] = {}
+    for row in rows:
+        groups.setdefault(", ".join(filter(None, (row.get("corpus"), row.get("model")))), []).append(row)
+    return groups
 
 
 def _unfinished(row: Json) -> list[str]:
     spent = f", {duration(row['seconds'])} so far" if row["seconds"] else ""
-    state, after = (
-        ("Being made", f" by {row['writer']}")
-        if row["writer"]
-        else ("Unfinished", "; the same command resumes it or starts over")
-    )
-    text = f"{byte_size(row['bytes'])}, changed {local_time(row['changed'])}{spent}{after}"
-    return [f"{state}: {row['name']}: {text}", f"  {row['folder']}"]
+    text = f"{row['name']}: {byte_size(row['bytes'])}, changed {local_time(row['changed'])}{spent}"
+    if row["writer"]:
+        return [f"Being made: {text} by {row['writer']}", f"  {row['folder']}"]
+    return [f"Unfinished: {text}; the same command resumes it or starts over", f"  {row['folder']}"]
 
 
 def local_time(iso: str) -> str:
@@ -246,37 +232,29 @@ def _sum(verb: str, rows: Sequence[Json]) -> list[str]:
     return [f"{verb}: {count}, {byte_size(sum(row['bytes'] for row in rows))}"]
 
 
-_MOST_COLUMNS = 10
-
-
 def print_costs(rows: Sequence[Json]) -> None:
     """Print the cost of stages, in one table per corpus and model, with its sum."""
     if not rows:
         print_lines(["no results in this workspace yet", ""])
         return
-    groups = dict.fromkeys((row.get("corpus", ""), row.get("model", "")) for row in rows)
-    for corpus, model in groups:
-        title = f"Cost of {corpus}, {model}" if corpus else "Cost"
-        _print_stages(title, [row for row in rows if (row.get("corpus", ""), row.get("model", "")) == (corpus, model)])
+    for title, group in _by_model(rows).items():
+        named = [{**row, "stage": _named(row)} for row in group]
+        table = [
+            [
+                row["stage"],
+                f"{row['seconds']:.1f} s",
+                f"{row['cpu_seconds']:.1f} s",
+                f"{row['peak_memory_bytes'] / 1e6:,.0f} MB",
+                f"{_small(row['energy_kwh'] * 1000)} Wh",
+                f"{_small(row['co2_kg'] * 1000)} g",
+                f"${row['usd_low']:.4f}-{row['usd_high']:.4f}" if row["usd_high"] >= 1e-4 else "under $0.0001",
+            ]
+            for row in [*named, {**total(group).as_dict(), "stage": "all"}]
+        ]
+        columns = ["stage", "time", "CPU time", "memory", "energy", "CO2", "cloud price"]
+        print_table(f"Cost of {title}" if title else "Cost", columns, table)
     sources = dict.fromkeys(row[name] for row in rows for name in ("energy_source", "co2_source"))
     print_lines([f"Energy and CO2: {'; '.join(sources)}", ""])
-
-
-def _print_stages(title: str, rows: Sequence[Json]) -> None:
-    named = [{**row, "stage": _named(row)} for row in rows]
-    table = [
-        [
-            row["stage"],
-            f"{row['seconds']:.1f} s",
-            f"{row['cpu_seconds']:.1f} s",
-            f"{row['peak_memory_bytes'] / 1e6:,.0f} MB",
-            f"{_small(row['energy_kwh'] * 1000)} Wh",
-            f"{_small(row['co2_kg'] * 1000)} g",
-            f"${row['usd_low']:.4f}-{row['usd_high']:.4f}" if row["usd_high"] >= 1e-4 else "under $0.0001",
-        ]
-        for row in [*named, {**total(rows).as_dict(), "stage": "all"}]
-    ]
-    print_table(title, ["stage", "time", "CPU time", "memory", "energy", "CO2", "cloud price"], table)
 
 
 def _named(row: Json) -> str:
@@ -287,43 +265,33 @@ def _named(row: Json) -> str:
 
 def print_rows(scores: Json) -> None:
     """Print how well recipes predict rows of held-out words, see ``assess_rows``; the folder's recipe has a star."""
+    names = {name: f"{name} *" if name == scores["recipe"] else name for name in scores["rows"]}
     table = []
     for name, figures in scores["rows"].items():
         nearest = figures["base_rows"]["cosine"]
-        row = [_starred(name, scores), f"{figures['cosine']:.3f}"]
-        table.append([*row, _percent(nearest["precision_at_1"]), _percent(nearest["precision_at_10"])])
+        shares = [as_percent(nearest[key]) for key in ("precision_at_1", "precision_at_10")]
+        table.append([names[name], f"{figures['cosine']:.3f}", *shares])
     n_heldout = next(iter(scores["rows"].values()))["n_heldout"]
     title = f"Rows predicted for {n_heldout:,} held-out words of {scores['base']}"
     print_table(title, ["rows", "cosine", "first", "in 10"], table)
     print_lines([
-        f"* the rows of {scores['folder']}; random: random rows of the same length as the model's, the least to "
-        f"beat",
+        f"* the rows of {scores['folder']}; random: random rows of the same length as the model's, the least to beat",
         "cosine: of the predicted row and the model's own, mean; first, in 10: the own row is nearest to the predicted "
         "one, or among the ten nearest; --json has these by the words' count in the corpus, too",
         "",
     ])  # fmt: skip
-    _print_states(scores)
+    if (test := scores["substitution"]) is not None:
+        table = [[names[name], f"{row['state_cosine']:.3f}"] for name, row in scores["rows"].items()]
+        text = f"in {counted(test['texts'], 'text')} of the corpus" if test["texts"] else "without a text around them"
+        title = f"The model's last state at {counted(test['words'], 'held-out word')}, {text}"
+        print_table(title, ["rows", "state"], [*table, ["in pieces", f"{test['split']['state_cosine']:.3f}"]])
+        print_lines([
+            "state: mean cosine of the state with the word's own row and with the predicted one; in pieces: the word "
+            "has no row and is cut into pieces, the state is that at the first",
+            "",
+        ])  # fmt: skip
     if remarks := new_word_sentences(scores):
         print_lines([*remarks, ""])
-
-
-def _print_states(scores: Json) -> None:
-    if (test := scores["substitution"]) is None:
-        return
-    states = {name: row["state_cosine"] for name, row in {**scores["rows"], "in pieces": test["split"]}.items()}
-    table = [[_starred(name, scores), f"{cosine:.3f}"] for name, cosine in states.items()]
-    text = f"in {counted(test['texts'], 'text')} of the corpus" if test["texts"] else "without a text around them"
-    title = f"The model's last state at {counted(test['words'], 'held-out word')}, {text}"
-    print_table(title, ["rows", "state"], table)
-    print_lines([
-        "state: mean cosine of the state with the word's own row and with the predicted one; in pieces: the word has "
-        "no row and is cut into pieces, the state is that at the first",
-        "",
-    ])  # fmt: skip
-
-
-def _starred(name: str, scores: Json) -> str:
-    return f"{name} *" if name == scores["recipe"] else name
 
 
 def print_folds(result: Json) -> None:
@@ -344,33 +312,18 @@ def _seconds(row: Json) -> str:
     return f"{row['training']:,.0f} s, {row['predicting']:,.1f} s"
 
 
-def _percent(share: float | None) -> str:
-    return "" if share is None else as_percent(share)
-
-
 def _small(number: float) -> str:
     return f"{number:.3g}" if number >= 0.001 else "<0.001"
 
 
-def print_neighbours(rows: Sequence[Neighbours], top: int) -> None:
-    """Print a table per word, with a row per view and a column per neighbour; with many neighbours a table per view."""
-    if top > _MOST_COLUMNS:
-        for row in rows:
-            nearest = [[label, f"{cosine:.2f}"] for label, cosine in row.neighbours]
-            print_table(f"{_counted(row)}, {row.view}", ["nearest", "cosine"], nearest)
-        return
+def print_neighbours(rows: Sequence[Neighbours]) -> None:
+    """Print a table per word, with a column per view, nearest first."""
     for word in dict.fromkeys(row.word for row in rows):
         views = [row for row in rows if row.word == word]
-        cells = [[f"{label} {cosine:.2f}" for label, cosine in row.neighbours] for row in views]
-        table = [[row.view, *line, *[""] * (top - len(line))] for row, line in zip(views, cells, strict=True)]
-        print_table(_counted(views[0]), ["nearest", *map(str, range(1, top + 1))], table, numbers=False)
-
-
-def _counted(row: Neighbours) -> str:
-    """The word and its count."""
-    if row.count is None:
-        return row.word
-    return f"{row.word}, {counted(row.count, 'time')}{', rare' if row.count < RARE else ''}"
+        columns = [[f"{label} {cosine:.2f}" for label, cosine in row.neighbours] for row in views]
+        count = views[0].count
+        title = word if count is None else f"{word}, {counted(count, 'time')}{', rare' if count < RARE else ''}"
+        print_table(title, [row.view for row in views], zip_longest(*columns, fillvalue=""), numbers=False)
 
 
 def print_paper_costs(rows: Sequence[Json]) -> None:
@@ -474,11 +427,6 @@ def _gap(rows: Sequence[Json]) -> list[str]:
     return [f"{ours} closes {as_percent(covered, 0)} of the gap from {base} to {reference}"]
 
 
-def print_answers(row: Json) -> None:
-    """Print a question, the best answer marked in its sentence, and further answers."""
-    _print_marked(answer_lines(row))
-
-
 def print_summary(summary: Json) -> None:
     """Print the scores and the comparison with the base model, if ``summary`` has them."""
     if "scores" in summary:
@@ -489,9 +437,10 @@ def print_summary(summary: Json) -> None:
     print_lines([changed_words(summary["comparison"]), ""])
 
 
-def _print_marked(question: AnswerLines) -> None:
-    """A question and its lines; an answer within its sentence stands between ``[[`` and ``]]`` where there are no
-    styles.
+def print_answers(row: Json) -> None:
+    """Print a question, the best answer marked in its sentence, and further answers.
+
+    The marks are ``[[`` and ``]]`` where there are no styles.
     """
     from rich.console import Console
     from rich.text import Text
@@ -500,8 +449,8 @@ def _print_marked(question: AnswerLines) -> None:
     begin, end = ("", "") if console.color_system else ("[[", "]]")
     # Captured, since what is written to a terminal while a bar is shown there has to go above it.
     with console.capture() as drawn:
-        console.print(Text(question.question, style="bold"), soft_wrap=True)
-        for line in question.lines:
+        console.print(Text(printable(row["question"]), style="bold"), soft_wrap=True)
+        for line in answer_lines(row):
             answer = f"{begin}{line.answer}{end}" if line.before or line.after else line.answer
             text = Text(f"  {line.label}{line.before}").append(answer, style="bold green").append(line.after)
             console.print(text.append(f"  ({line.note})" if line.note else "", style="dim"), soft_wrap=True)

@@ -168,12 +168,12 @@ def test_details_say_how_long_a_stage_took_and_where_it_is(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(console, "_is_quiet", True)
-    console.show_details()
+    console.set_messages(is_verbose=True)
     try:
         for _ in range(2):
             run(Place(tmp_path / "align"), Job("align", {}, {}), lambda folder: Outcome({}), console.make_progress())
     finally:
-        console.hide_details()
+        console.set_messages()
     [took] = capsys.readouterr().err.splitlines()
     assert f" s, wrote {tmp_path / 'align'}" in took
 

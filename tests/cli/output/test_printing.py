@@ -13,5 +13,5 @@ from greenadapt.vectors.neighbours import Neighbours
 def test_neighbours_of_a_rare_word_are_marked(
     count: int | None, title: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    print_neighbours([Neighbours("tuple", "mapped", (("list", 0.5),), count)], 4)
+    print_neighbours([Neighbours("tuple", "mapped", (("list", 0.5),), count)])
     assert capsys.readouterr().out.splitlines()[0].strip() == title
