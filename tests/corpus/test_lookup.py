@@ -77,12 +77,10 @@ def test_words_that_only_added_tokens_see(tmp_path: Path) -> None:
 def test_every_string_of_json_and_none_of_its_escapes(tmp_path: Path) -> None:
     record = {"text": "caf\u00e9\nau lait", "tokens": ["beta-", "blocker"], "n": 3, "deep": [{"q": "why?"}]}
     (tmp_path / "a.json").write_text(json.dumps(record))
-    for name in ("b.jsonl.gz", "B.JSONL.GZ"):
-        with gzip.open(tmp_path / name, "wt") as file:
-            file.write(json.dumps(record) + "\n\n")
+    with gzip.open(tmp_path / "B.JSONL.GZ", "wt") as file:
+        file.write(json.dumps(record) + "\n\n")
     words = {"cafe", "au", "lait", "beta", "-", "blocker", "why", "?"}
-    assert words_in_files([tmp_path / "a.json"], SPLITTER) == words
-    for name in ("b.jsonl.gz", "B.JSONL.GZ"):
+    for name in ("a.json", "B.JSONL.GZ"):
         assert words_in_files([tmp_path / name], SPLITTER) == words
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from greenadapt.corpus.opening import data_suffix, open_input, open_member
+from greenadapt.corpus.opening import data_suffix, open_input
 from greenadapt.errors import InputError, MissingError
 from greenadapt.inference.entries import read_texts
 from greenadapt.progress import Silent
@@ -20,11 +20,8 @@ from greenadapt.progress import Silent
     [
         ("a.jsonl", ".jsonl"),
         ("x.v2/A.JSONL.GZ", ".jsonl"),
-        ("a.gz.tsv", ".tsv"),
         ("x.csv/a", ""),
-        ("owner/name.v2:train", ".v2:train"),
         ("https://host/a.json.xz", ".json"),
-        ("-", ""),
     ],
 )
 def test_the_suffix_of_what_is_in_a_file(path: str, suffix: str) -> None:
@@ -47,7 +44,7 @@ def test_input_is_a_file_or_standard_input(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_file_that_is_replaced_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> None:
     path, other = tmp_path / "a.txt", tmp_path / "b.txt"
-    path.write_text("heart rate\n" * 100_000)
+    path.write_text("heart rate\n" * 20_000)
     documents = read_texts(str(path), Silent())
     next(documents)
     other.write_text("virus\n")
@@ -55,25 +52,11 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_to_its_end(tmp_path: P
     assert {document.text for document in documents} == {"heart rate"}
 
 
-def test_a_member_is_decompressed_by_its_name() -> None:
-    packed = gzip.compress(b"text" * 100)
-    with open_member(io.BytesIO(packed), "x.tar:a.txt.GZ") as stream:
-        assert stream.read() == b"text" * 100
-    with open_member(io.BytesIO(packed), "x.tar:a.txt") as stream:
-        assert stream.read() == packed
-    with pytest.raises(InputError, match=r"x\.tar:a\.gz is truncated or damaged"):  # noqa: SIM117
-        with open_member(io.BytesIO(packed[:-9]), "x.tar:a.gz") as stream:
-            stream.read()
-
-
-@pytest.mark.parametrize("change", ["cut", "written again"])
-def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, change: str) -> None:
+def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    path.write_text("heart rate\n" * 100_000)
-    os.utime(path, (0, 0))
+    path.write_text("heart rate\n" * 20_000)
     documents = read_texts(str(path), Silent())
     next(documents)
-    sizes = {"cut": 1000, "written again": 1_100_000}
-    os.truncate(path, sizes[change])
-    with pytest.raises(InputError, match=rf"a\.txt changed .* it had 1,100,000 bytes and has {sizes[change]:,}: run"):
+    os.truncate(path, 1000)
+    with pytest.raises(InputError, match=r"a\.txt changed .* it had 220,000 bytes and has 1,000: run"):
         list(documents)

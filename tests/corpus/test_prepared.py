@@ -32,29 +32,23 @@ from greenadapt.tokenization.vocabulary import WordSplitter, load_tokenizer
 from tests.conftest import WORDS, Notes, bytelevel_tokenizer, wordpiece_tokenizer
 
 
-@pytest.mark.slow
-@given(st.dictionaries(st.text(min_size=1).filter(lambda w: not {"\t", "\n"} & set(w)), st.integers(0, 2**60)))
-def test_words_and_counts_come_back(tmp_path_factory: pytest.TempPathFactory, vocabulary: dict[str, int]) -> None:
-    path = tmp_path_factory.mktemp("vocabulary") / "vocabulary.tsv"
-    write_vocabulary(path, list(vocabulary), np.array(list(vocabulary.values()), np.int64))
+def test_the_vocabulary_is_lines_of_a_word_a_tab_and_a_count(tmp_path: Path) -> None:
+    path = tmp_path / "vocabulary.tsv"
+    write_vocabulary(path, ["é", "a\r\x0b\x85\u2028"], np.array([7, 2**60]))
+    assert path.read_bytes() == f"é\t7\na\r\x0b\x85\u2028\t{2**60}\n".encode()
     words, counts = read_vocabulary(path)
-    assert dict(zip(words, counts.tolist(), strict=True)) == vocabulary
-    assert words == list(vocabulary)
-    assert counts.dtype == np.int64
-
-
-def test_the_format_is_word_tab_count(tmp_path: Path) -> None:
-    path = tmp_path / "vocabulary.tsv"
-    write_vocabulary(path, ["é", "a\r\x0b\x85\u2028"], np.array([7, 1]))
-    assert path.read_bytes() == "é\t7\na\r\x0b\x85\u2028\t1\n".encode()
-
-
-@pytest.mark.parametrize("line", [b"word", b"word\tthree", b"\xff\xfe\t1"])
-def test_a_damaged_vocabulary_is_refused(tmp_path: Path, line: bytes) -> None:
-    path = tmp_path / "vocabulary.tsv"
-    path.write_bytes(b"good\t5\n" + line + b"\n")
+    assert (words, counts.tolist()) == (["é", "a\r\x0b\x85\u2028"], [7, 2**60])
+    path.write_bytes(b"good\t5\nword\tthree\n")
     with pytest.raises(InputError, match=r"vocabulary\.tsv"):
         read_vocabulary(path)
+
+
+def test_what_holds_no_words_is_refused(bert_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no words"):
+        prepare([Document(("", " \t")), Document(("\x00\u200b",))], bert_file, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(MissingError, match="holds no prepared corpus"):
+        PreparedCorpus.open(tmp_path)
 
 
 @pytest.fixture(scope="module", params=["wordpiece", "bytelevel"])
@@ -124,7 +118,7 @@ LINES = st.text("ab'é,\u0301\t\n\x1c \u3000汉", max_size=30)
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(texts=st.lists(st.lists(LINES, max_size=4), max_size=6), batch_bytes=st.integers(1, 40))
 def test_cutting_and_batching_change_nothing(
     tokenizer_file: Path, tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]], batch_bytes: int
@@ -147,11 +141,10 @@ def test_bytes_do_not_depend_on_processes_or_memory(
     prepare(documents, bert_file, tmp_path / "one")
     expected = files(tmp_path / "one")
     monkeypatch.setattr(splitting, "BATCH_BYTES", 5_000)
-    for workers in (2, 3):
-        prepare(documents, bert_file, tmp_path / f"{workers} workers", workers=workers)
-        assert files(tmp_path / f"{workers} workers") == expected
+    prepare(documents, bert_file, tmp_path / "two", workers=2)
+    assert files(tmp_path / "two") == expected
     monkeypatch.setattr(prepared, "MIN_MEMORY", 1)
-    for max_memory in (1_000, 20_000, 150_000):
+    for max_memory in (1_000, 150_000):
         prepare(documents, bert_file, tmp_path / f"{max_memory}", max_memory=max_memory)
         assert files(tmp_path / f"{max_memory}") == expected
 
@@ -180,23 +173,15 @@ def test_lines_are_shuffled_by_seed(bert_file: Path, tmp_path: Path) -> None:
     assert abs(np.corrcoef(*orders)[0, 1]) < 0.1
 
 
-@pytest.mark.parametrize("documents", [[Document(("", " \t")), Document(("\x00\u200b",))]])
-def test_a_corpus_without_words_is_refused(bert_file: Path, tmp_path: Path, documents: list[Document]) -> None:
-    with pytest.raises(InputError, match="holds no words"):
-        prepare(documents, bert_file, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_errors_of_the_reader_pass_and_leave_nothing(bert_file: Path, tmp_path: Path) -> None:
     def documents() -> Iterator[Document]:
         yield from random_documents(50)
         raise InputError("a truncated file")
 
-    for workers in (1, 2):
-        with pytest.raises(InputError, match="a truncated file"):
-            prepare(documents(), bert_file, tmp_path, workers=workers)
-        assert list(tmp_path.iterdir()) == []
-        assert active_children() == []
+    with pytest.raises(InputError, match="a truncated file"):
+        prepare(documents(), bert_file, tmp_path, workers=2)
+    assert list(tmp_path.iterdir()) == []
+    assert active_children() == []
 
 
 def test_disk_is_stated_and_refused(bert_file: Path, tmp_path: Path) -> None:
@@ -235,12 +220,3 @@ def test_a_killed_process_is_one_clear_error(bert_file: Path, tmp_path: Path, mo
 
     with pytest.raises(ResourceError, match="one of the 2 processes"):
         prepare(documents(), bert_file, tmp_path, workers=2)
-
-
-def test_a_folder_that_is_no_prepared_corpus(bert_file: Path, tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match="holds no prepared corpus"):
-        PreparedCorpus.open(tmp_path)
-    prepare(random_documents(5), bert_file, tmp_path)
-    (tmp_path / "vocabulary.tsv").unlink()
-    with pytest.raises(MissingError, match=r"no vocabulary\.tsv"):
-        PreparedCorpus.open(tmp_path)

@@ -62,7 +62,7 @@ def test_a_line_is_a_document_and_empty_lines_are_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("suffix", "compress"),
-    [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress), ("zst", zstd.compress)],
+    [("gz", gzip.compress), ("xz", lzma.compress), ("zst", zstd.compress)],
 )
 def test_compressed_text_and_truncated_compressed_text(tmp_path: Path, suffix: str, compress: object) -> None:
     text = "".join(f"line {i} {hash(str(i))}\n" for i in range(5000)).encode()
@@ -111,14 +111,8 @@ NO_TEXT = "is not text: it has NUL bytes"
         ("a.txt", "a text\n".encode("utf-16"), r"a\.txt is UTF-16, not UTF-8: convert it"),
         ("a.txt", b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + b"\n" * 10, NO_TEXT),
         ("a.txt", b"PK\x03\x04\x14\x00\x00\x00" + b"\n" * 10, r"a\.txt is a zip archive"),
-        ("a.txt.gz", "plain", r"a\.txt\.gz cannot be read|a\.txt\.gz is truncated or damaged"),
-        (
-            "a.jsonl",
-            '{"text": "fine"}\n{"body": "x", "title": "y"}',
-            r"a\.jsonl:2 has no field text, it has: body, title",
-        ),
+        ("a.jsonl", '{"text": "fine"}\n{"body": "x"}', r"a\.jsonl:2 has no field text, it has: body"),
         ("a.jsonl", '{"text": "fine"}\n{"text": "x"', "line 2, column 13 is not JSON"),
-        ("a.jsonl", '{"text": "fine"}\n{"text": 3}', r"a\.jsonl:2: field text is a number, not text"),
         ("a.jsonl", '{"text": "fine"}\n' + "[" * 100_000, "line 2 is (not|unreadable) JSON"),
         ("a.xml", "<PubmedArticleSet><PubmedArticle></PubmedArticleSet>", "is not well-formed XML"),
         ("a.xml", "<html><body/></html>", r"a\.xml has the root element <html>, and no article, PubmedArticle or"),
@@ -155,14 +149,13 @@ def test_a_row_of_another_length_is_refused_or_skipped_and_counted(tmp_path: Pat
         list(open_corpus(recipe, tmp_path, lenient=False).documents())
 
 
-@pytest.mark.parametrize(("name", "indent"), [("a.json", 1), ("a.jsonl", None)])
-def test_a_json_array(tmp_path: Path, name: str, indent: int | None) -> None:
+def test_a_json_array(tmp_path: Path) -> None:
     records = [{"text": "one"}, {"text": float("nan")}, {"text": "two", "id": 7}]  # as pandas writes a missing text
-    read = reading(write(tmp_path / name, "\n" + json.dumps(records, indent=indent)))
+    read = reading(write(tmp_path / "a.json", "\n" + json.dumps(records, indent=1)))
     assert [(d.lines, d.id) for d in read.documents()] == [(("one",), ""), (("two",), "7")]
     assert read.counts["empty_documents"] == 1
     with pytest.raises(InputError, match=r"entry 1 has no field body, it has: text: choose one with --field"):
-        lines(tmp_path / name, fields=["body"])
+        lines(tmp_path / "a.json", fields=["body"])
 
 
 def test_json_that_is_no_array(tmp_path: Path) -> None:
@@ -192,21 +185,11 @@ def test_a_folder_and_an_archive_tell_each_file_by_its_suffix(tmp_path: Path) ->
 
 
 def test_hidden_and_compressed_members(tmp_path: Path) -> None:
-    packed = {"gz": gzip.compress(b"one"), "bz2": bz2.compress(b"two"), "xz": lzma.compress(b"three")}
-    members = {f"d/a.txt.{suffix}": data for suffix, data in packed.items()}
-    archive = write_tar(tmp_path / "x.tar.gz", {"./d/._b.txt": b"\0", ".d/b.txt": b"\0", **members, "./c.txt": "four"})
-    assert lines(archive) == [("one",), ("two",), ("three",), ("four",)]
+    packed = gzip.compress(b"one")
+    members = {"./d/._b.txt": b"\0", ".d/b.txt": b"\0", "d/a.txt.GZ": packed, "d/b.txt.bz2": bz2.compress(b"two")}
+    assert lines(write_tar(tmp_path / "x.tar.gz", dict(members))) == [("one",), ("two",)]
     with pytest.raises(InputError, match=r"y\.tar:b\.txt\.gz (is truncated|cannot be read)"):
-        lines(write_tar(tmp_path / "y.tar", {"b.txt.gz": packed["gz"][:-6]}))
-
-
-def test_hidden_folders_are_left_out(tmp_path: Path) -> None:
-    for name in (".git", "sub"):
-        (tmp_path / "x" / name).mkdir(parents=True)
-        write(tmp_path / "x" / name / "a.txt", name)
-    assert lines(tmp_path / "x") == [("sub",)]
-    (tmp_path / ".x").mkdir()  # one that is hidden itself was asked for
-    assert lines(write(tmp_path / ".x" / "a.txt", "x").parent) == [("x",)]
+        lines(write_tar(tmp_path / "y.tar", {"b.txt.gz": packed[:-6]}))
 
 
 # Whole documents
@@ -237,12 +220,6 @@ def test_other_formats_are_read_whole_as_for_a_corpus(tmp_path: Path) -> None:
 def test_only_unknown_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"skipped 1 file of unknown kinds \(.*x\.tar\.gz:a\.bin\)"):
         lines(write_tar(tmp_path / "x.tar.gz", {"a.bin": b"\0"}))
-
-
-def test_a_truncated_archive(tmp_path: Path) -> None:
-    data = write_tar(tmp_path / "x.tar.gz", {f"{i}.txt": f"text {hash(str(i))}" for i in range(500)}).read_bytes()
-    with pytest.raises(InputError, match=r"y\.tar\.gz is truncated or damaged"):
-        lines(write(tmp_path / "y.tar.gz", data[: len(data) // 2]))
 
 
 # CORD-19
@@ -284,23 +261,19 @@ CORD19 = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("layout", ["folder", "inner archive first", "flat archive"])
+@pytest.mark.parametrize("layout", ["folder", "archive"])
 def test_cord19_uses_a_paper_once(tmp_path: Path, layout: str) -> None:
     inner = write_tar(tmp_path / "document_parses.tar.gz", dict(PARSES)).read_bytes()
-    release = {"2022-06-02/changelog": "x", "2022-06-02/cord_19_embeddings.tar.gz": b"\x1f\x8b"}
-    metadata = {"2022-06-02/metadata.csv": METADATA}
+    release: dict[str, bytes | str] = {"2022-06-02/cord_19_embeddings.tar.gz": b"\x1f\x8b"}
     path = tmp_path / "cord.tar.gz"
     if layout == "folder":
         path = tmp_path / "2022-06-02"
         for name, content in {"metadata.csv": METADATA, **PARSES}.items():
             (path / name).parent.mkdir(parents=True, exist_ok=True)
             write(path / name, content)
-    elif layout == "inner archive last":
-        write_tar(path, {**release, **metadata, "2022-06-02/document_parses.tar.gz": inner})
-    elif layout == "inner archive first":
-        write_tar(path, {**release, "2022-06-02/document_parses.tar.gz": inner, **metadata})
     else:
-        write_tar(path, {**metadata, **{f"2022-06-02/{name}": content for name, content in PARSES.items()}})
+        release |= {"2022-06-02/document_parses.tar.gz": inner, "2022-06-02/metadata.csv": METADATA}
+        write_tar(path, release)
     for overrides in ({}, {"format": "cord19"}):
         read = reading(path, **overrides)
         documents = [d.lines for d in read.documents()]
@@ -367,15 +340,6 @@ def test_pubmed_and_pmc_in_one_recipe(tmp_path: Path) -> None:
     assert len(alone) == 4
 
 
-def test_pubmed_broken_utf8(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.xml", PUBMED.encode().replace(b"A chapter", b"A ch\xffpter"))
-    read = reading(path)
-    assert [d.lines[0] for d in read.documents()][2] == "A ch\ufffdpter"
-    assert read.counts["replaced"] == 1
-    with pytest.raises(InputError, match=r"byte \d+ \(0xff\) is not UTF-8"):
-        list(reading(path, strict=True).documents())
-
-
 PEAK = """
 import resource, sys
 from pathlib import Path
@@ -388,11 +352,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 @pytest.mark.slow
 def test_xml_streams(tmp_path: Path) -> None:
-    """A file of 6 MB must not take more memory than one of 0.6 MB; held as a tree, it would take ten times its size."""
+    """A file of 4 MB must not take more memory than one of 0.6 MB; held as a tree, it would take ten times its size."""
     peaks = []
     article = PUBMED[PUBMED.index("<PubmedArticle>") : PUBMED.index("<PubmedBookArticle>")]
     wrapped = f"<record><head>{'x' * 1000}</head>{article}</record>"  # which is freed, too
-    for copies in (400, 4_000):
+    for copies in (300, 2_000):
         path = tmp_path / f"{copies}.xml"
         with open(path, "w", encoding="utf-8") as file:
             file.write("<PubmedArticleSet>")
@@ -455,19 +419,13 @@ XREF = '<xref ref-type="{}" rid="x">{}</xref>'.format
         # Between words
         ("line<break/>second<hr/>third", "line second third"),
         ("as<disp-formula><label>(1)</label><mml:math><mml:mi>E</mml:mi></mml:math></disp-formula>shows", "as shows"),
-        ("he said<disp-quote><p>Quoted.</p></disp-quote>again", "he said again / Quoted."),
         ("two<list><list-item><p>One.</p></list-item><list-item><p>Two.</p></list-item></list>items", "two items / One. / Two."),
         ("a<boxed-text><caption><title>Box</title></caption><p>Boxed.</p></boxed-text>b", "a b / Boxed."),
-        ("a<verse-group><verse-line>One line</verse-line><verse-line>and two</verse-line></verse-group>b", "a One line and two b"),
-        ("a<statement><label>1</label><title>Theorem</title><p>True.</p></statement>b", "a Theorem b / True."),
-        ("a<fig><caption><p>Caption.</p></caption></fig>b<table-wrap><table><tr><td>1</td></tr></table></table-wrap>c", "a b c"),
         ("a<preformat>x = 1</preformat>b<code>y</code>c<supplementary-material><p>S.</p></supplementary-material>d", "a b c d"),
         ("<mml:math><mml:mtable><mml:mtr><mml:mtd>1</mml:mtd><mml:mtd>0</mml:mtd></mml:mtr></mml:mtable></mml:math>", "1 0"),
         # Within words
         ("the <sc>d</sc>-form, <named-content>BRCA</named-content>1 <styled-content>x</styled-content>y", "the d-form, BRCA1 xy"),
-        ("(<ext-link>www.a.org</ext-link>, <email>b@c.org</email>) <uri>u</uri>.", "(www.a.org, b@c.org) u."),
         ("(<abbrev>ADHD<def><p>Attention deficit.</p></def></abbrev>)", "(ADHD) / Attention deficit."),
-        ("<ruby><rb>漢</rb><rt>kan</rt></ruby>字", "漢字"),
         ("a<?page 3?>b<!-- c -->c <target id='t'/>d", "abc d"),
         ("p<inline-formula><tex-math>$x$</tex-math></inline-formula>-value <inline-formula><mml:math><mml:semantics><mml:mi>z</mml:mi><mml:annotation>z_1</mml:annotation></mml:semantics></mml:math></inline-formula>.", "p-value z."),
         ("<mml:math><mml:mfrac><mml:mn>1</mml:mn><mml:mn>2</mml:mn></mml:mfrac></mml:math> of <chem-struct>C6H6</chem-struct>", "1/2 of C6H6"),
@@ -476,7 +434,6 @@ XREF = '<xref ref-type="{}" rid="x">{}</xref>'.format
         (f"value{XREF('table-fn', '<sup>a</sup>')} and value{XREF('fn', '*')} x<sup>{XREF('fn', 'b')}</sup>", "value and value x"),
         (f"{XREF('fig', 'Fig. 1')}<bold>A</bold> and {XREF('sec', 'Methods')}, m<sup>2</sup>", "Fig. 1A and Methods, m2"),
         ("as<element-citation><surname>Doe</surname><year>2001</year></element-citation>wrote", "as wrote"),
-        ("as <mixed-citation><name>Doe</name>, <year>2001</year></mixed-citation>", "as Doe, 2001"),
     ],
 )  # fmt: skip
 def test_the_elements_in_a_paragraph_of_jats(tmp_path: Path, inside: str, text: str) -> None:
@@ -488,8 +445,6 @@ def test_the_elements_in_a_paragraph_of_jats(tmp_path: Path, inside: str, text: 
     ("inside", "text"),
     [
         ("as<DispFormula><mml:math><mml:mi>E</mml:mi></mml:math></DispFormula>shows", "as E shows"),
-        ("CO<sub>2</sub>, 10<sup>-3</sup> <i>p</i>H <b>b</b>old <u>u</u>p", "CO2, 10-3 pH bold up"),
-        ("One.</AbstractText><AbstractText Label='AIM'>Two.", "One. Two."),
         ("<mml:math><mml:mfrac><mml:mi>a</mml:mi><mml:mi>b</mml:mi></mml:mfrac></mml:math>", "a/b"),
     ],
 )
@@ -500,12 +455,11 @@ def test_the_elements_in_an_abstract_of_pubmed(tmp_path: Path, inside: str, text
     assert lines(write(tmp_path / "a.xml", f'<PubmedArticle xmlns:mml="m">{article}</PubmedArticle>')) == [(text,)]
 
 
-@pytest.mark.parametrize("root", ["articles", "OAI-PMH><ListRecords", "PubmedArticleSet"])
-def test_articles_below_any_root(tmp_path: Path, root: str) -> None:
+def test_articles_below_any_root(tmp_path: Path) -> None:
     article = "<record><head>x</head><article><body><p>Body {}.</p></body></article></record>"
     pubmed = "<PubmedArticle><Abstract><AbstractText>An abstract.</AbstractText></Abstract></PubmedArticle>"
-    end = "".join(f"</{tag}>" for tag in reversed(root.split("><")))
-    path = write(tmp_path / "a.xml", f"<{root}>{article.format(1)}{article.format(2)}{pubmed}{end}")
+    records = f"<ListRecords>{article.format(1)}{article.format(2)}{pubmed}</ListRecords>"
+    path = write(tmp_path / "a.xml", f"<OAI-PMH>{records}</OAI-PMH>")
     assert lines(path) == [("Body 1.",), ("Body 2.",), ("An abstract.",)]
 
 
@@ -545,11 +499,6 @@ SMALL = 200_000
     ("name", "content", "message"),
     [
         ("a.txt.gz", gzip.compress(b"a b\n" + b"word " * 50_000), r"a\.txt\.gz, line 2: a document of over 0\.2 MB"),
-        (
-            "a.jsonl",
-            b'{"text": "' + b"word " * 50_000 + b'"}',
-            r"a\.jsonl, line 1: a document of over 0\.2 MB \(200,000 b",
-        ),
         ("a.csv", b'text\n"' + b"word word\n" * 30_000, r"a\.csv, line \d+: a document of over 0\.2 MB"),
     ],
 )
@@ -609,11 +558,11 @@ def test_fingerprint_changes_with_the_content(tmp_path: Path) -> None:
     assert folder_prints[0] != folder_prints[1]
 
 
-@pytest.mark.parametrize(("kind", "block"), [("txt", 16), ("jsonl", 1 << 16), ("csv", 16)])
+@pytest.mark.parametrize(("kind", "block"), [("jsonl", 1 << 16), ("csv", 16)])
 def test_carriage_returns_end_lines(tmp_path: Path, kind: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with the universal newlines of Python: CR, CR LF and LF."""
     source, texts = random.Random(block), [f"text {i} é" for i in range(300)]
-    records = {"txt": texts, "jsonl": [json.dumps({"text": text}) for text in texts], "csv": ["text", *texts]}[kind]
+    records = {"jsonl": [json.dumps({"text": text}) for text in texts], "csv": ["text", *texts]}[kind]
     ends = ["\r", *source.choices(["\r", "\r\r", "\r\n", "\n"], k=len(records) - 2), "\r"]
     content = "\ufeff" + "".join(record + end for record, end in zip(records, ends, strict=True))
     path = write(tmp_path / f"a.{kind}", content)

@@ -88,9 +88,7 @@ def test_a_wrong_recipe_is_refused_by_name(tmp_path: Path, content: str, message
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("a.txt", "text"), ("a.JSONL.GZ", "jsonl"),  ("a.b.csv.xz", "csv"),
-         ("a.json", "json"), ("a.xml.gz", "xml"),  ("a.tar.gz", "auto"),
-          ("a.gz", ""), ("a.docx", ""),
+        ("a.JSONL.GZ", "jsonl"), ("a.tar.gz", "auto"), ("a.docx", ""),
         ("https://example.org/a.jsonl.gz?version=1", "jsonl"),
     ],
 )  # fmt: skip
@@ -131,17 +129,6 @@ def test_what_messages_point_to_is_there(tmp_path: Path) -> None:
         assert Path(caught.value.hint.split()[1]).is_file()
 
 
-def test_a_distribution_has_what_its_tests_read() -> None:
-    root = Path(__file__).parents[2]
-    settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]
-    names = {
-        "Makefile", "constraints.txt", "docs", "corpora", "examples", "tests", "benchmarks", "README.md",
-        "CONTRIBUTING.md",
-    }  # fmt: skip
-    assert names <= set(settings["sdist"]["include"])
-    assert {"corpora", "examples/glue.toml"} <= set(settings["wheel"]["force-include"])
-
-
 def test_every_key_of_a_recipe_is_described() -> None:
     folder = Path(__file__).parents[2] / "corpora"
     keys = {key for path in folder.glob("*.toml") for key in tomllib.loads(path.read_text(encoding="utf-8"))}
@@ -149,9 +136,7 @@ def test_every_key_of_a_recipe_is_described() -> None:
     assert all(f"`{key}`" in readme or f"`[{key}]`" in readme or f"`[[{key}]]`" in readme for key in keys)
 
 
-@pytest.mark.parametrize(
-    "content", ['{"text": "a", "label": 1}\n', '[{"text": "a"}]', '[\n  {\n    "text": "a"\n  }\n]']
-)
+@pytest.mark.parametrize("content", ['{"text": "a", "label": 1}\n', '[\n  {\n    "text": "a"\n  }\n]'])
 def test_json_in_a_text_file_s_clothes_is_noticed(tmp_path: Path, content: str) -> None:
     path = tmp_path / "train.txt.gz"
     path.write_bytes(gzip.compress(content.encode()))
@@ -224,12 +209,8 @@ def test_commands_read_it_and_know_it_again(run_alone: Run, tiny_model: Callable
 def test_lenient_skips_broken_lines(run_alone: Run, tiny_model: Callable[..., Path]) -> None:
     lines = '{"text": "heart"}\n{"title": "x"}\n[1]\n{"text": 3}\nbroken\n'
     prepare = ["corpus", "prepare", "-", "-m", tiny_model(), "--json"]
-    error = run_alone(*prepare, stdin=lines, code=1).stderr
-    assert ":2 has no field text, it has: title: choose one with --field, or use --lenient to skip such lines" in error
     result = run_alone(*prepare, "--lenient", stdin=lines)
     [warning] = [line for line in result.stderr.splitlines() if "skipped 4 lines or rows that are broken" in line]
     assert "stdin-" in warning
     facts = json.loads(result.stdout)["facts"]["read"]
     assert (facts["broken_lines"], facts["documents"]) == (4, 1)
-    error = run_alone(*prepare, "--lenient", "--field", "body", stdin=lines, code=1).stderr
-    assert "has no text in 1 source: skipped 5 lines or rows: leave out --lenient to see why" in error

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -55,26 +54,16 @@ def test_a_corpus_and_whole_documents_have_the_same_ones(file: Path, by: SampleB
         assert text in TEXT.removeprefix("\ufeff")
 
 
-def test_an_unknown_value_is_named(file: Path, run_alone: Run) -> None:
+def test_an_unknown_value_is_named(file: Path) -> None:
     Path("r.toml").write_text(
         'title = "x"\nlicence = "y"\nformat = "text"\nsample_by = "page"\n[[sources]]\nurl = "small.txt"\n'
     )
     with pytest.raises(InputError, match=r"sample_by is .page.*'line', 'paragraph' or 'document'"):
         find_recipe("r.toml")
-    assert "sample-by" in run_alone("index", "--documents", file, "-o", "px", "--sample-by", "page", code=2).stderr
 
 
 def test_a_corpus_is_prepared_by_it(file: Path, run_alone: Run, tiny_model: Callable[..., Path]) -> None:
-    def prepared(*options: str) -> dict[str, Any]:
-        options = ("small.txt", "-m", str(tiny), "--workers", "1", "--workspace", "ws", *options)
-        return {
-            row["stage"]: row for row in map(json.loads, run_alone(*command, *options, "--json").stdout.splitlines())
-        }
-
-    tiny, command = tiny_model(), ("corpus", "prepare")
-    plain = prepared()["corpus"]
-    assert json.loads((Path(plain["folder"]) / "manifest.json").read_text())["config"]["sample_by"] == "line"
-    assert plain["counts"]["documents"] == 4
-    row = prepared("--sample-by", "document")["corpus"]
+    options = ("-m", tiny_model(), "--workers", "1", "--sample-by", "document", "--json")
+    row = json.loads(run_alone("corpus", "prepare", file, *options).stdout)
     assert row["counts"]["documents"] == 1
     assert json.loads((Path(row["folder"]) / "manifest.json").read_text())["config"]["sample_by"] == "document"

@@ -12,13 +12,4 @@ def test_the_share_is_kept_out_and_written_down(tmp_path: Path) -> None:
     assert len(lines) == 2 * (2000 - len(training))
     assert 150 <= 2000 - len(training) <= 250
     assert {line for document in training for line in document.lines}.isdisjoint(lines)
-
-
-def test_the_choice_is_the_contents_and_not_the_orders(tmp_path: Path) -> None:
-    training = list(without_heldout(DOCUMENTS, 0.1, tmp_path))
-    assert set(without_heldout(reversed(DOCUMENTS), 0.1, tmp_path)) == set(training)
-
-
-def test_nothing_is_written_where_nothing_is_held_out(tmp_path: Path) -> None:
-    assert list(without_heldout(DOCUMENTS, 0, tmp_path)) == DOCUMENTS
-    assert list(tmp_path.iterdir()) == []
+    assert set(without_heldout(reversed(DOCUMENTS), 0.1, tmp_path)) == set(training)  # whatever the order

@@ -29,12 +29,10 @@ def tar_with(path: Path, name: str, kind: bytes = tarfile.REGTYPE, target: str =
 @pytest.mark.parametrize(
     ("name", "kind", "target", "reason"),
     [
-        ("/etc/cron.d/x.txt", tarfile.REGTYPE, "", "leads out of the archive"),
+        ("/etc/x.txt", tarfile.REGTYPE, "", "leads out of the archive"),
         ("a/../../x.txt", tarfile.REGTYPE, "", "leads out of the archive"),
         ("x.txt", tarfile.SYMTYPE, "/etc/passwd", "a link to /etc/passwd"),
         ("x.txt", tarfile.LNKTYPE, "../secret.txt", r"a link to \.\./secret\.txt"),
-        ("x.txt", tarfile.CHRTYPE, "", "a device or a pipe"),
-        ("x.txt", tarfile.BLKTYPE, "", "a device or a pipe"),
         ("x.txt", tarfile.FIFOTYPE, "", "a device or a pipe"),
     ],
 )
