@@ -120,7 +120,6 @@ def test_the_tasks_of_an_encoder_go_along(tiny_model: TinyModel, tmp_path: Path)
     ("card", "stated"),
     [
         (None, {}),
-        ("---\ntags: [a]\nlicense: apache-2.0\n---\n# a\n", {"license": "apache-2.0"}),
         ("---\nlicense: other\nlicense_name: own\n---\n", {"license": "other", "license_name": "own"}),
         ("---\nlicense: [mit, gpl]\n---\n", {}),
         ("---\n\udcff\n---\n", {}),

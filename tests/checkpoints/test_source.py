@@ -15,12 +15,6 @@ from greenadapt.store.files import path_name
 from tests.support.small_tasks import facts_file
 
 
-def test_the_offline_model_needs_no_network() -> None:
-    model = find_model("minilm")
-    assert (model.name, model.source) == ("minilm", "minilm")
-    assert (model.folder / "model.safetensors").is_file()
-
-
 def test_a_hub_id_is_one_folder_name() -> None:
     assert model_name("org/name") == "org--name"
     for path in ("/no/folder", "./folder"):
@@ -75,9 +69,7 @@ DENSE = {"idx": 1, "name": "1", "path": "1_Dense", "type": "sentence_transformer
 TRANSFORMER = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
 PUBLISHED = {
     "vocab.txt": {"vocab.txt", "pytorch_model.bin"},
-    "spiece.model": {"spiece.model", "pytorch_model.bin.index.json", "pytorch_model-00001-of-00001.bin"},
     "tokenizer.json": {"tokenizer.json", "model.safetensors", "1_Dense/pytorch_model.bin"},
-    "merges.txt": {"vocab.json", "merges.txt", "pytorch_model.bin", "1_Dense/model.safetensors"},
 }
 UNWANTED = {"tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "code.py", "optimizer.pt", "1_Dense/code.py"}
 
@@ -89,8 +81,7 @@ def test_what_is_downloaded_of_a_hub_model(monkeypatch: pytest.MonkeyPatch, tmp_
     for name in expected | UNWANTED | (old_weights - {"1_Dense/pytorch_model.bin"}):
         (remote / name).parent.mkdir(parents=True, exist_ok=True)
         (remote / name).touch()
-    kinds = {"spiece.model": "albert", "merges.txt": "roberta"}
-    (remote / "config.json").write_text(json.dumps({"model_type": kinds.get(vocabulary, "bert")}))
+    (remote / "config.json").write_text(json.dumps({"model_type": "bert"}))
     if any(name.startswith("1_Dense") for name in expected):
         (remote / "modules.json").write_text(json.dumps([TRANSFORMER, DENSE]))
         expected |= {"modules.json"}

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -31,17 +30,10 @@ CASES: list[tuple[str, Config]] = [
     ("BertModel", {}),
     ("BertForMaskedLM", {}),
     ("BertForMaskedLM", UNTIED),
-    *(
-        (f"{name}ForMaskedLM", config)
-        for name in ("Roberta", "DistilBert", "MPNet", "ModernBert")
-        for config in ({}, UNTIED)
-    ),
+    *((f"{name}ForMaskedLM", {}) for name in ("Roberta", "DistilBert", "MPNet", "ModernBert")),
     ("BertForPreTraining", {}),
-    ("BertForQuestionAnswering", {}),
     ("RobertaForTokenClassification", {}),
     ("ElectraForMaskedLM", NARROW),
-    ("ElectraForMaskedLM", NARROW | UNTIED),
-    ("ElectraForPreTraining", NARROW),
 ]
 
 
@@ -78,7 +70,7 @@ def vocabulary_weights(checkpoint: Checkpoint) -> set[str]:
 
 @pytest.mark.parametrize(
     ("architecture", "config", "shard"),
-    [*((*case, "5GB") for case in CASES), *((*case, SMALL) for case in CASES[1:3])],
+    [*((*case, "5GB") for case in CASES), (*CASES[1], SMALL)],
 )
 def test_transformers_loads_it_and_old_logits_stay(
     tiny_model: TinyModel, tmp_path: Path, architecture: str, config: Config, shard: str
@@ -192,15 +184,11 @@ def test_element_types(tiny_model: TinyModel, tmp_path: Path, source_type: torch
     assert transformers.BertForMaskedLM.from_pretrained(tmp_path / "out").dtype == source_type
 
 
-def in_type(folder: Path, dtype: torch.dtype) -> Path:
-    """``folder`` with all weights in this type."""
-    weights = {name: weight.to(dtype) for name, weight in load_file(folder / "model.safetensors").items()}
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    return folder
-
-
 def test_values_too_large_for_a_type_are_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
-    checkpoint = Checkpoint.open(in_type(tiny_model("BertModel"), torch.float16))
+    folder = tiny_model("BertModel")
+    weights = {name: weight.half() for name, weight in load_file(folder / "model.safetensors").items()}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    checkpoint = Checkpoint.open(folder)
     rows = new_rows(checkpoint)
     rows[2, 3] = 70_000
     with pytest.raises(InputError, match=r"word_embeddings\.weight has the value 70000, too large for float16"):
@@ -208,10 +196,6 @@ def test_values_too_large_for_a_type_are_refused(tiny_model: TinyModel, tmp_path
     replaced = {0: np.full(checkpoint.dim, -1e6, np.float32)}
     with pytest.raises(InputError, match="has the value -1e\\+06, too large for float16"):
         write_expanded(checkpoint, rows[:2], tmp_path / "out", replaced=replaced)
-    checkpoint = Checkpoint.open(in_type(tiny_model("BertModel", name="wide"), torch.bfloat16))
-    write_expanded(checkpoint, rows, tmp_path / "out")
-    expected = rows.astype(ml_dtypes.bfloat16)
-    np.testing.assert_array_equal(Checkpoint.open(tmp_path / "out").embedding()[checkpoint.n_rows :], expected)
 
 
 @pytest.mark.slow
@@ -256,21 +240,11 @@ def test_new_rows_are_never_all_in_memory(tiny_model: TinyModel, tmp_path: Path)
     assert (embedding[checkpoint.n_rows :] == 1).all()
 
 
-def test_side_files_of_sentence_transformers(minilm: Path, tmp_path: Path) -> None:
-    copy_side_files(minilm, tmp_path)
-    copied = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()}
-    assert copied == {
-        "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json",
-    }  # fmt: skip
-    assert all((tmp_path / file).read_bytes() == (minilm / file).read_bytes() for file in copied)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("is_old", [False, True])
-def test_sentence_transformers_loads_the_adapted_model(tiny_model: TinyModel, is_old: bool) -> None:
+def test_sentence_transformers_loads_the_adapted_model(tiny_model: TinyModel) -> None:
     """With the base model's modules; texts without added words have the base model's vectors."""
     sentence_transformers = pytest.importorskip("sentence_transformers", reason="NOT TESTED: sentence-transformers")
-    base = describe_sentences(tiny_model(initializer_range=0.1), "Pooling", "Dense", "Normalize", is_old=is_old)
+    base = describe_sentences(tiny_model(initializer_range=0.1), "Pooling", "Dense", "Normalize", is_old=True)
     folder = add_words(base, base.parent / "adapted")
     assert [*folder.rglob("*.bin")] == []
     texts = [" ".join(words) for words in sentences(6, 0)]

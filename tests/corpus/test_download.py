@@ -121,31 +121,12 @@ def test_a_range_that_was_not_asked_for_is_not_appended(server: Server, tmp_path
     assert heard.amount == len(DATA)
 
 
-def test_not_there(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"/gone cannot be downloaded \(404 Not Found\)"):
-        fetch([Source(f"{server.address}/gone")], tmp_path)
-
-
 def test_a_disk_that_is_too_small(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download.shutil, "disk_usage", lambda _: SimpleNamespace(free=len(DATA) - 1))
     assert shutil.disk_usage is download.shutil.disk_usage
     with pytest.raises(ResourceError, match=r"needs 1\.0 MB in .* which has 1\.0 MB free"):
         fetch([source(server)], tmp_path)
     assert [command for command, _ in server.requests] == ["HEAD"]
-
-
-def test_a_url_is_read_after_it_was_fetched(server: Server, tmp_path: Path) -> None:
-    server.files["/texts.txt"] = b"one line\n"
-    recipe = find_recipe(f"{server.address}/texts.txt")
-    assert not is_fetched(recipe, tmp_path)
-    with pytest.raises(MissingError, match="--download"):
-        open_corpus(recipe, tmp_path)
-    assert server.requests == []
-    fetch(recipe.sources, tmp_path)
-    assert is_fetched(recipe, tmp_path)
-    reading = open_corpus(recipe, tmp_path)
-    assert [document.lines for document in reading.documents()] == [("one line",)]
-    assert list(reading.fingerprint()) == [f"{server.address}/texts.txt"]
 
 
 def texts(recipe: Recipe, folder: Path) -> list[tuple[str, ...]]:
@@ -231,14 +212,9 @@ def test_names_in_a_listing(tmp_path: Path) -> None:
         old.touch()  # of an earlier list
         fetch(recipe.sources, tmp_path / "here")
         assert sorted(texts(recipe, tmp_path / "here")) == [("one",), ("two",)]
-        server.files["/"] = b'<a href="a~b.txt"><a href="a-b.txt">'
-        with pytest.raises(InputError, match=r"a-b\.txt"):
-            fetch(recipe.sources, tmp_path / "there")
-
-
-def test_a_listing_without_such_files_is_refused(tmp_path: Path) -> None:
-    with (
-        serving({"/baseline/": b'<a href="README.txt">README.txt</a>'}) as server,
-        pytest.raises(InputError, match=r"/baseline/ lists no file called pubmed"),
-    ):
-        fetch(pubmed_at(server, tmp_path).sources, tmp_path / "here")
+        for listing, message in ((b'<a href="a~b.txt"><a href="a-b.txt">', r"a-b\.txt"), (b"", "lists no file called")):
+            server.files["/"] = listing
+            with pytest.raises(InputError, match=message):
+                fetch(recipe.sources, tmp_path / "there")
+        with pytest.raises(InputError, match=r"/gone cannot be downloaded \(404 Not Found\)"):
+            fetch([Source(f"{server.address}/gone")], tmp_path)

@@ -9,23 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from greenadapt.corpus.opening import data_suffix, open_input
+from greenadapt.corpus.opening import open_input
 from greenadapt.errors import InputError, MissingError
 from greenadapt.inference.entries import read_texts
 from greenadapt.progress import Silent
-
-
-@pytest.mark.parametrize(
-    ("path", "suffix"),
-    [
-        ("a.jsonl", ".jsonl"),
-        ("x.v2/A.JSONL.GZ", ".jsonl"),
-        ("x.csv/a", ""),
-        ("https://host/a.json.xz", ".json"),
-    ],
-)
-def test_the_suffix_of_what_is_in_a_file(path: str, suffix: str) -> None:
-    assert data_suffix(path) == suffix
 
 
 def test_input_is_a_file_or_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

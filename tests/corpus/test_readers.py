@@ -338,6 +338,8 @@ def test_pubmed_and_pmc_in_one_recipe(tmp_path: Path) -> None:
     alone = [*lines(tmp_path / "baseline", format="xml"), *lines(tmp_path / "articles", format="pmc")]
     assert lines(tmp_path / "both.toml") == alone
     assert len(alone) == 4
+    with_list = write_tar(tmp_path / "b.tar.gz", {"PMC1.1.xml": JATS, "filelist.csv": "Article File\n"})
+    assert lines(with_list, format="pmc") == [JATS_LINES]
 
 
 PEAK = """
@@ -461,21 +463,6 @@ def test_articles_below_any_root(tmp_path: Path) -> None:
     records = f"<ListRecords>{article.format(1)}{article.format(2)}{pubmed}</ListRecords>"
     path = write(tmp_path / "a.xml", f"<OAI-PMH>{records}</OAI-PMH>")
     assert lines(path) == [("Body 1.",), ("Body 2.",), ("An abstract.",)]
-
-
-def test_pmc_archive(tmp_path: Path) -> None:
-    archive = write_tar(
-        tmp_path / "oa_comm_xml.PMC000xxxxxx.tar.gz",
-        {
-            "PMC000xxxxxx/PMC1.xml": JATS,
-            "PMC000xxxxxx/PMC2.xml": "<article><front><article-meta><abstract><p>No body.</p></abstract></article-meta></front></article>",
-            "PMC000xxxxxx/PMC5.xml": "<article><front/></article>",
-            "filelist.csv": "Article File\n",
-        },
-    )
-    read = reading(archive, format="pmc")
-    assert [d.lines for d in read.documents()] == [JATS_LINES, ("No body.",)]
-    assert read.counts["skipped_files"] == 1
 
 
 # Opening

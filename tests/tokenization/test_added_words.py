@@ -38,11 +38,6 @@ def test_whole_words_of_bytelevel_have_the_marked_row():
     assert "" not in vocabulary.whole_words
 
 
-def test_wordpiece_pieces_of_a_word_over_100_characters_are_unk():
-    vocabulary = BaseVocabulary(wordpiece_tokenizer())
-    assert vocabulary.pieces(["x" * 100, "x" * 101]) == [[*vocabulary.pieces(["x" * 100])[0]], [vocabulary.unk_id]]
-
-
 def test_addable_words_of_an_uncased_model():
     words = ["tachycardia", "EGFR", "beta-blocker", "[SEP]", "heart", "ébola", "°c", "x" * 101, "日", "a b"]
     vocabulary = BaseVocabulary(wordpiece_tokenizer())

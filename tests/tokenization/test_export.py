@@ -177,19 +177,6 @@ def test_a_token_that_a_user_adds_gets_a_row_of_its_own(kind: str, oov: Any, tmp
     assert ids(AutoTokenizer.from_pretrained(out), text) == expected
 
 
-@pytest.mark.parametrize("kind", ["uncased", "cased"])
-def test_no_text_leads_to_a_placeholder(kind: str, tmp_path: Path):
-    from transformers import AutoTokenizer
-
-    source, out = make_folder(kind, tmp_path / "source"), tmp_path / "out"
-    expand(source, out, ["kinases", "37°", "日"], padding_rows=3)
-    exported, base = AutoTokenizer.from_pretrained(out), AutoTokenizer.from_pretrained(source)
-    hidden = DualTokenizer.load(out).added.first_id + 1
-    spelling = exported.convert_ids_to_tokens(hidden)
-    for text in (spelling, f"the {spelling}s", f"x{spelling}", f"[{spelling}]", f"{spelling}-{spelling}"):
-        assert ids(exported, text) == ids(base, text)
-
-
 def test_json_is_what_the_library_would_write(tmp_path: Path):
     source, out = make_folder("uncased", tmp_path / "source"), tmp_path / "out"
     expand(source, out, ["tachycardia", "kinases"])
@@ -223,12 +210,6 @@ def test_base_files_are_copied_but_for_truncation_and_padding(tmp_path: Path):
     for name in ("tokenizer_config.json", "vocab.txt"):
         assert (out / "base_tokenizer" / name).read_bytes() == (source / name).read_bytes()
     assert len(Tokenizer.from_file(str(out / "tokenizer.json")).encode("heart " * 1000).ids) == 1002
-
-
-def test_untruncated_tokenizer_is_copied_byte_for_byte(tmp_path: Path):
-    source, out = make_folder("bytelevel", tmp_path / "source"), tmp_path / "out"
-    expand(source, out, ["tachycardia"])
-    assert (out / "base_tokenizer/tokenizer.json").read_bytes() == (source / "tokenizer.json").read_bytes()
 
 
 def test_special_tokens_that_only_the_tokenizer_class_knows(tmp_path: Path):

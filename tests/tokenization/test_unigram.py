@@ -41,22 +41,9 @@ SPECIALS = {
 }
 WHITE = r"[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 PARTS = [
-    *(
-        "heart",
-        "rates",
-        "tachycardia",
-        "Virus-1",
-        "x",
-        "日本",
-        "e\u0301te\u0301",
-        "ﬁ",
-        "\U0001f600",
-        "[SEP]",
-        "##ia",
-        ".",
-    ),
+    *("heart", "rates", "tachycardia", "Virus-1", "x", "日本", "e\u0301te\u0301", "ﬁ", "\U0001f600", "[SEP]", "."),
     *(" ", "  ", "\n", "\t\r\n", "\xa0", "\u3000", "\u2028", "\u200b", "\x1c", "▁", "a▁b"),
-]
+]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(PARTS) | st.characters(exclude_categories=["Cs"]), max_size=14).map("".join)
 LONG = TaskConfig(max_length=158)  # most words are many pieces
 SENTENCE = (
@@ -115,14 +102,6 @@ def test_pieces_are_those_of_transformers(dual: DualTokenizer, plain: Any, text:
         assert end - begin < 2 or not re.match(WHITE, text[begin]) or re.fullmatch(f"{WHITE}+", text[begin:end])
 
 
-def test_spans_leave_out_any_white_space(dual: DualTokenizer) -> None:
-    words = [SENTENCE[begin:end] for begin, end in extents(dual.encode(SENTENCE).base)]
-    assert "".join(words) == "".join(SENTENCE.split())
-    assert {"The", "tachycardia", "-", "1", "(", "coronavirus", "isolated"} < set(words)
-    for begin, end in dual.encode(SENTENCE).base.spans.tolist():
-        assert not re.search(WHITE, SENTENCE[begin:end])
-
-
 @pytest.mark.parametrize(("first", "second"), [("heart rate", "of the  patient"), (SENTENCE, "日本 <mask> x")])
 def test_inputs_are_those_of_transformers(tiny_model: TinyModel, first: str, second: str) -> None:
     checkpoint = Checkpoint.open(tiny_model("XLMRobertaModel"))
@@ -152,19 +131,6 @@ def test_given_words_have_their_pieces(dual: DualTokenizer, plain: Any) -> None:
     for i, word in enumerate(words):
         spans = encoding.spans[encoding.input_words == i]
         assert text[spans[0, 0] : spans[-1, 1]] == word
-
-
-def test_given_words_without_pieces_are_unk(dual: DualTokenizer) -> None:
-    words = ["tachycardia", "", "\u200b", "heart", "", "", "a"]
-    encoding = dual.encode(words).base
-    assert encoding.input_words is not None
-    assert sorted(set(encoding.input_words.tolist())) == list(range(len(words)))
-    has_width = isinstance(dual.base.pre_tokenizer, pre_tokenizers.Sequence)
-    for i in (1, 4, 5) if has_width else (1, 2, 4, 5):
-        assert encoding.ids[encoding.input_words == i].tolist() == [3]
-    for i in (0, 3, 6):
-        assert encoding.ids[encoding.input_words == i].tolist() == dual.encode(words[i]).base.ids.tolist()
-    assert dual.encode([""]).base.ids.tolist() == [3]
 
 
 @pytest.fixture

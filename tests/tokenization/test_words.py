@@ -13,22 +13,9 @@ from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntri
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.export import export_tokenizers
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter, load_tokenizer
-from greenadapt.tokenization.words import from_byte_characters, to_byte_characters
 from tests.support.sentencepiece_models import LAYOUTS, known_words, real_lines, save_sentencepiece
-from tests.support.words_of_pieces import addable_words, grouped
+from tests.support.words_of_pieces import addable_words
 
-
-def test_half_a_character_is_an_error_or_replaced() -> None:
-    half = to_byte_characters("é")[:1]
-    with pytest.raises(UnicodeError):
-        from_byte_characters(half)
-    assert from_byte_characters(half, "replace") == "\ufffd"
-
-
-ODD = [
-    *("", "  two  spaces ", "tab\tand\nbreak", "“curly” — dashes…", "日本語とPython", "α-blocker (x)"),
-    *("e\u0301te\u0301 ﬁn", "a▁b"),
-]
 PIECES = [
     *("<unk>", "▁", "▁(", "▁ta", "ta", "chy", "cardia", "),", ",", "▁日", "日本", "では", "▁the", "s", "x", "(", ".a"),
     *("a", "-"),
@@ -99,24 +86,6 @@ def expanded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return Expanded(tokenizer, DualTokenizer.load(folder), entries, plain, folder)
 
 
-@pytest.mark.slow
-def test_both_views_of_real_text(expanded: Expanded) -> None:
-    splitter, ids, base = WordSplitter(expanded.base), expanded.ids, expanded.base
-    n_new = 0
-    for text in [*real_lines(), *ODD]:
-        encoding, ids_of_base = expanded.dual.encode(text), base.encode(text, add_special_tokens=False).ids
-        assert encoding.base.ids.tolist() == ids_of_base
-        words = splitter.split(text)
-        seen = [text_of(base, pieces) for pieces in grouped(encoding.base)]
-        unknown = 0
-        if unknown not in ids_of_base and not set(ids_of_base) & set(base.get_added_tokens_decoder()):
-            assert [word for word in seen if word] == words
-        for word, pieces, new_pieces in zip(seen, grouped(encoding.base), grouped(encoding.expanded), strict=True):
-            assert new_pieces == ([ids[word]] if word in ids and unknown not in pieces else pieces)
-            n_new += new_pieces == [ids.get(word)]
-    assert n_new > 300
-
-
 def text_of(tokenizer: Tokenizer, pieces: list[int]) -> str:
     return "".join(str(tokenizer.id_to_token(piece)) for piece in pieces).replace("▁", "")
 
@@ -143,17 +112,6 @@ def test_plain_transformers_frames_other_text_as_before(expanded: Expanded) -> N
         assert expanded.plain(text)["input_ids"] == expanded.base.encode(text).ids
         assert expanded.plain(text, b)["input_ids"] == expanded.base.encode(text, b).ids
     assert len(expanded.plain) == expanded.dual.added.first_id + len(expanded.entries)
-
-
-def test_a_word_is_found_behind_any_character(expanded: Expanded) -> None:
-    word = next(word for word in expanded.entries.surfaces() if word == "greenadapt" or len(word) > 8)
-    row = expanded.ids[word]
-    for text in (word, f" {word}", f"({word}), {word}", f"{word}s {word}-{word}"):
-        assert expanded.dual.encode(text).expanded.ids.tolist().count(row) == text.replace(f"{word}s", "").count(word)
-        assert row not in expanded.dual.encode(text).base.ids
-    pieces = expanded.dual.encode([f"({word})", "\u3000", word]).expanded
-    assert pieces.input_words is not None
-    assert pieces.input_words[pieces.ids == row].tolist() == [0, 2]
 
 
 def test_without_its_row_a_word_has_other_pieces(expanded: Expanded) -> None:
