@@ -79,11 +79,11 @@ class Index:
         """
         query = Decoder().without_surrogates(query, "query")
         hits = best(self._index, self._searcher, self._words(query), top)
-        stored = b",".join(self._searcher.doc(address)["passage"][0] for _, address in hits)
+        stored = ((self._searcher.doc(address)["passage"][0], score) for score, address in hits)
+        scored = b",".join(b'%s,"score":%r}' % (passage[:-1], score) for passage, score in stored)
         again = "remove the index, and make it again"
-        passages = parse_own(b"[%s]" % stored, list[Passage], self._folder / _WORDS, again)
-        scored = [passage.scored(score) for passage, (score, _) in zip(passages, hits, strict=True)]
-        return sorted(scored, key=lambda passage: (-passage.score, passage.document, passage.start))
+        passages = parse_own(b"[%s]" % scored, list[Passage], self._folder / _WORDS, again)
+        return sorted(passages, key=lambda passage: (-passage.score, passage.document, passage.start))
 
     @cached_property
     def _words(self) -> Words:
