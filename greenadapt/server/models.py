@@ -26,32 +26,23 @@ class ModelSource:
     name: str
     folder: TaskFolder
     sha256: str
-    """Of all its files that decide predictions, when the server started."""
-
-    @classmethod
-    def of(cls, name: str, folder: TaskFolder) -> "ModelSource":
-        """The model as it is now."""
-        return cls(name, folder, _hash_files(folder))
-
-    def require_unchanged(self) -> None:
-        """Raise ``InputError`` if the model is another one than when the server started."""
-        if _hash_files(self.folder) != self.sha256:
-            raise InputError(f"{self.folder.folder} has changed since the server started", "start the server again")
+    """The hash of its files when the server started."""
 
 
 def _hash_files(folder: TaskFolder) -> str:
-    """The hash of all files of a model but its card."""
+    """The hash of all files that decide what a model predicts: all but its card."""
     folders = {folder.folder, folder.weights, folder.part or folder.weights}
     files = sorted(file for path in folders for file in path.iterdir() if file.is_file() and file.suffix != ".md")
     return hash_json([hash_file(file) for file in files])
 
 
 def find_models(models: Sequence[str], reading: ReadingOptions, task: str | None) -> tuple[ModelSource, ...]:
-    """The models in folders or hub repositories; of several tasks on one encoder each task, or only ``task``.
+    """The models in folders or hub repositories.
 
-    The name is the last part of the path, or the whole path if several would have the same name; a task of several is
-    ``model:task``. Raises ``UsageError`` if a model is given twice, or a ``task`` and no model of several, and
-    ``MissingError`` or ``InputError`` for a folder that has no task.
+    A model is called by the last part of its path, or by the whole path if another one ends alike. A multitask model
+    gives one entry per task, called ``model:task``; ``task`` keeps only the task of that name. Raises ``UsageError`` if
+    a model is given twice, or if there is a ``task`` and no multitask model, and ``MissingError`` or ``InputError`` for
+    a folder that has no task.
     """
     folders = [find_model(model).folder for model in models]
     for folder, n in Counter(folder.resolve() for folder in folders).items():
@@ -61,14 +52,14 @@ def find_models(models: Sequence[str], reading: ReadingOptions, task: str | None
         raise UsageError(f"--task {task}, but no --model has several tasks", "leave out --task")
     file_names = [expanded(model).resolve().name for model in models]
     sources = []
-    for model, folder, name in zip(models, folders, file_names, strict=True):
-        name = name if file_names.count(name) == 1 else model
+    for model, folder, file_name in zip(models, folders, file_names, strict=True):
+        name = file_name if file_names.count(file_name) == 1 else model
+        names: dict[str, str | None] = {name: None}
         if is_multitask(folder):
-            for task_name in task_names(folder) if task is None else (task,):
-                task_folder = TaskFolder.open(str(folder), reading.seed, task_name)
-                sources.append(ModelSource.of(f"{name}:{task_name}", task_folder))
-        else:
-            sources.append(ModelSource.of(name, TaskFolder.open(str(folder), reading.seed)))
+            names = {f"{name}:{each}": each for each in (task_names(folder) if task is None else (task,))}
+        for full_name, task_name in names.items():
+            task_folder = TaskFolder.open(str(folder), reading.seed, task_name)
+            sources.append(ModelSource(full_name, task_folder, _hash_files(task_folder)))
     return tuple(sources)
 
 
@@ -81,10 +72,10 @@ class ServedModel:
 
     @classmethod
     def open(cls, source: ModelSource, reading: ReadingOptions) -> "ServedModel":
-        """Read the weights; raises what ``OpenedModel.open`` and ``require_unchanged`` raise."""
-        source.require_unchanged()
+        """Read the weights; raises ``InputError`` if they are others than when the server started."""
         opened = OpenedModel.open_to_predict(source.folder, reading)
-        source.require_unchanged()  # nor did it change meanwhile
+        if _hash_files(source.folder) != source.sha256:
+            raise InputError(f"{source.folder.folder} has changed since the server started", "start the server again")
         return cls(source.name, opened)
 
     @property

@@ -261,9 +261,9 @@ def test_neighbours_of_many_words_and_of_any_number(run: Run, corpus: Path, tiny
     all_rows = json_lines(run(*ask, "heart", "--top", 10**8, "--json"))
     assert max(len(row["neighbours"]) for row in all_rows) < 1000
     table = run(*ask, "heart", "--top", 50).stdout
-    assert f"heart, {all_rows[0]['count']} times\n {all_rows[0]['view']} " in table
+    assert f"heart, {all_rows[0]['count']} times\n nearest  {all_rows[0]['view']} " in table
     neighbour = all_rows[0]["neighbours"][1]
-    assert re.search(rf"^ {neighbour['word']} +{neighbour['cosine']:.2f} ", table, re.M)
+    assert re.search(rf"^ 2 +{neighbour['word']} {neighbour['cosine']:.2f} ", table, re.M)
 
 
 @pytest.mark.slow

@@ -10,8 +10,9 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,8 +20,10 @@ from typer.testing import Result
 from uvicorn.config import STARTUP_FAILURE
 
 from greenadapt.config import ReadingOptions, ServeConfig
+from greenadapt.server import serving as module
 from greenadapt.server.models import ServedModel, find_models
 from greenadapt.server.serving import Application, ServeRequest
+from tests.conftest import Notes
 from tests.support.small_served import serving
 from tests.support.small_tasks import trained
 
@@ -28,38 +31,25 @@ Run = Callable[..., Result]
 BODY = {"texts": ["tachycardia of the heart"]}
 
 
-def ask(address: str, path: str, body: Any = None) -> Any:
+def ask(address: str) -> Any:
     """The answer of the server as soon as it gives one."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"{address}{path}", data, {"Content-Type": "application/json"})
+    request = urllib.request.Request(
+        f"{address}/predict", json.dumps(BODY).encode(), {"Content-Type": "application/json"}
+    )
     with urllib.request.urlopen(request, timeout=120) as response:
         return json.load(response)
 
 
-def workers_of(process: subprocess.Popen[str]) -> list[int]:
+def worker_of(process: subprocess.Popen[str]) -> int:
+    """The process of the only worker."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    [worker] = [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return worker
 
 
-def is_listening(worker: int) -> bool:
-    """Whether its event loop waits for connections, beside its own pipe."""
-    with suppress(FileNotFoundError):
-        return any(path.read_text().count("tfd:") > 1 for path in Path(f"/proc/{worker}/fdinfo").iterdir())
-    return False
-
-
-def listening_of(process: subprocess.Popen[str], *killed: int) -> list[int]:
-    """Both workers, as soon as they answer."""
-    deadline = time.monotonic() + 120
-    while {*(workers := workers_of(process))} & {*killed} or [*map(is_listening, workers)] != [True, True]:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return workers
-
-
-def answered_after(stop: Callable[[], None], address: str, body: Any) -> Any:
+def answered_after(stop: Callable[[], None], address: str) -> Any:
     """The answer to a request that the server is reading when ``stop`` is called."""
-    content = json.dumps(body).encode()
+    content = json.dumps(BODY).encode()
     with closing(http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)) as connection:
         connection.putrequest("POST", "/predict")
         connection.putheader("Content-Type", "application/json")
@@ -77,33 +67,72 @@ def answered_after(stop: Callable[[], None], address: str, body: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="NOT TESTED: a killed worker, without /proc")
-def test_a_killed_worker_comes_back_unless_the_model_is_another_one(models: Path, tmp_path: Path) -> None:
-    shutil.copytree(models / "ner", tmp_path / "ner")
-    with serving(tmp_path / "ner", "--workers", "2") as (process, address):
-        assert process.stderr is not None
-        response = ask(address, "/predict", BODY)
-        first, second = listening_of(process)
-        os.kill(first, signal.SIGKILL)
-        with suppress(ConnectionError):  # if the dying worker still accepts it
-            ask(address, "/predict", BODY)
-        [third] = {*listening_of(process, first)} - {second}
-        trained(tmp_path / "ner")
-        os.kill(second, signal.SIGKILL)
-        lines = [process.stderr.readline(), process.stderr.readline()]
-        assert "ner has changed since the server started: start the server again" in lines[0]
-        assert "a worker could not start again, 1 of 2 go on" in lines[1]
-        assert [ask(address, "/predict", BODY) for _ in range(3)] == [response] * 3
-        assert workers_of(process) == [third]
-        assert answered_after(process.terminate, address, BODY) == response
-        assert (*process.communicate(timeout=60), process.returncode) == ("", "", 0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_signal_of_the_terminal_finishes_what_is_being_answered(models: Path, number: int) -> None:
+def test_a_killed_worker_comes_back_and_signals_wait_for_what_is_being_answered(models: Path) -> None:
     with serving(models / "ner") as (process, address):
-        assert answered_after(lambda: os.killpg(process.pid, number), address, BODY)["predictions"]
+        response = ask(address)
+        killed = worker_of(process)
+        os.kill(killed, signal.SIGKILL)
+        assert ask(address) == response
+        worker = worker_of(process)
+        assert worker != killed
+
+        def stop() -> None:
+            os.kill(worker, signal.SIGHUP)  # a closed terminal sends it to all
+            process.terminate()
+
+        assert answered_after(stop, address) == response
         assert (*process.communicate(timeout=60), process.returncode) == ("", "", 0)
+
+
+class Worker:
+    """A process that ends as soon as it starts if ``exitcode`` is set."""
+
+    exit_codes: list[int | None]
+
+    def __init__(self, *_: Any) -> None:
+        self.exitcode = self.exit_codes.pop(0)
+
+    def is_alive(self, timeout: float) -> bool:
+        return self.exitcode is None
+
+    def start(self) -> None:
+        pass
+
+    kill = join = start
+
+
+@pytest.fixture
+def supervised(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Workers that end with these codes → warnings, the number of workers left, and whether the server goes on."""
+    monkeypatch.setattr("uvicorn.supervisors.multiprocess.Process", Worker)
+    monkeypatch.setattr(module, "Process", Worker)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+    def watch(
+        *exit_codes: int | None, killed: int | None = None, hangs_up: bool = False
+    ) -> tuple[list[str], int, bool]:
+        Worker.exit_codes, progress = [*exit_codes], Notes()
+        config: Any = SimpleNamespace(workers=2)
+        supervisor = module._Supervisor(config, None, progress)  # type: ignore[arg-type]
+        supervisor.init_processes()
+        if killed is not None:
+            supervisor.processes[killed].exitcode = -9
+        for _ in range(3):
+            supervisor.keep_subprocess_alive()
+        if hangs_up:
+            supervisor.handle_hup()
+        return progress.lines, len(supervisor.processes), not supervisor.should_exit.is_set()
+
+    return watch
+
+
+def test_a_worker_that_cannot_start_ends_the_server_unless_others_have_started(supervised: Any) -> None:
+    assert supervised(None, None, None, killed=0) == ([], 2, True)
+    assert supervised(None, None, hangs_up=True) == ([], 2, False)
+    assert supervised(None, STARTUP_FAILURE) == ([], 2, False)
+    [warning], n_workers, goes_on = supervised(None, None, STARTUP_FAILURE, killed=1)
+    assert "1 of 2 go on" in warning
+    assert (n_workers, goes_on) == (1, True)
 
 
 def test_what_cannot_be_served_is_refused_at_once(
@@ -123,16 +152,21 @@ def test_what_cannot_be_served_is_refused_at_once(
     assert "secret" not in refused
 
 
-def test_a_worker_that_cannot_start_for_any_reason_is_not_started_again(
-    models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_worker_that_cannot_open_its_model_is_not_started_again(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """For any reason, also that it is another model than when the server started."""
+    shutil.copytree(models / "ner", tmp_path / "ner")
+    request = ServeRequest((str(tmp_path / "ner"),), ServeConfig(), ReadingOptions())
+    application = Application(find_models(request.models, request.reading, None), request)
+    trained(tmp_path / "ner")
+
     def no_memory(*_: Any) -> Any:
         raise RuntimeError("CUDA out of memory")
 
-    request = ServeRequest((str(models / "ner"),), ServeConfig(), ReadingOptions())
-    sources = find_models(request.models, request.reading, None)
-    monkeypatch.setattr(ServedModel, "open", no_memory)
-    with pytest.raises(SystemExit) as stopped:
-        Application(sources, request)()
-    assert stopped.value.code == STARTUP_FAILURE
-    assert "CUDA out of memory" in capsys.readouterr().err.splitlines()[-1]
+    for message in ("has changed since the server started", "CUDA out of memory"):
+        with pytest.raises(SystemExit) as stopped:
+            application()
+        assert stopped.value.code == STARTUP_FAILURE
+        assert message in capsys.readouterr().err.splitlines()[-1]
+        monkeypatch.setattr(ServedModel, "open", no_memory)

@@ -323,7 +323,8 @@ def print_neighbours(rows: Sequence[Neighbours]) -> None:
         columns = [[f"{label} {cosine:.2f}" for label, cosine in row.neighbours] for row in views]
         count = views[0].count
         title = word if count is None else f"{word}, {counted(count, 'time')}{', rare' if count < RARE else ''}"
-        print_table(title, [row.view for row in views], zip_longest(*columns, fillvalue=""), numbers=False)
+        lines = [[n, *cells] for n, cells in enumerate(zip_longest(*columns, fillvalue=""), start=1)]
+        print_table(title, ["nearest", *(row.view for row in views)], lines, numbers=False)
 
 
 def print_paper_costs(rows: Sequence[Json]) -> None:
