@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from greenadapt.config import SessionOptions
-from greenadapt.corpus.recipes import keep_records
+from greenadapt.corpus.recipes import keep
 from greenadapt.errors import InputError, UsageError
 from greenadapt.fields import Field, option_fields, refuse_without_effect
 from greenadapt.progress import Progress, Silent
@@ -91,7 +91,7 @@ def labelled_sources(data: Data | None, root: Path, argument: str) -> tuple[str,
 def _keep(data: Data, root: Path, argument: str, *, takes_texts: bool = True) -> tuple[str, Path]:
     """The name and the file of texts or records in ``root``; raises ``InputError`` if there are none."""
     rows = [fspath(data)] if isinstance(data, str | PathLike) else data
-    kept = keep_records(_lines(rows, argument, takes_texts=takes_texts), root)
+    kept = keep(_lines(rows, argument, takes_texts=takes_texts), root, "records")
     if kept is None:
         raise InputError(f"{argument} has no {'texts' if takes_texts else 'examples'}", "give records, or a path")
     return kept

@@ -3,13 +3,12 @@
 import html
 import re
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, TypeGuard
 
 from lxml import etree
 
-from greenadapt.corpus.opening import input_errors, is_tar, open_binary, open_member, squeeze
+from greenadapt.corpus.opening import input_errors, open_binary, open_member, squeeze
 from greenadapt.corpus.rows import parse_json, table_rows
 from greenadapt.corpus.text import Decoder, Document, tar_members
 from greenadapt.errors import InputError, json_kind, listed
@@ -185,23 +184,6 @@ def _is_mark(element: Any, tag: str) -> bool:
 
 _GIVE_PARSE = "give a CORD-19 parse; for other JSON, --format json"
 _COLUMNS = ("cord_uid", "abstract", "pdf_json_files", "pmc_json_files")
-_MARKS = ("metadata.csv", "document_parses", "document_parses.tar.gz", "cord_19_embeddings.tar.gz")
-
-
-def is_release(path: str, kind: str) -> bool:
-    """Whether ``path`` is a release of CORD-19: an extracted folder or the archive."""
-    if kind not in ("cord19", "auto"):
-        return False
-    if Path(path).is_dir():
-        return kind == "cord19" or all((Path(path) / mark).exists() for mark in _MARKS[:2])
-    return is_tar(path) and (kind == "cord19" or _looks_like_release(path))
-
-
-def _looks_like_release(path: str) -> bool:
-    """Whether the first three members of an archive include a file of a release."""
-    with open_binary(path) as stream:
-        names = (PurePosixPath(name) for name, _ in islice(tar_members(stream, path), 3))
-        return any(not set(_MARKS).isdisjoint(name.parts) for name in names)
 
 
 def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
@@ -297,7 +279,10 @@ def is_parse(value: Any) -> TypeGuard[Json]:
 
 
 def parse_document(parse: Json, location: str, name: str, *, with_abstract: bool) -> Document:
-    """The paragraphs of a parse; raises ``InputError`` with its ``location`` if they are no such lists."""
+    """The document ``name`` with the paragraphs of a parse.
+
+    Raises ``InputError``, which names the ``location``, if the parse has anything else in place of paragraphs.
+    """
     facts = parse.get("metadata")
     title = facts.get("title") if isinstance(facts, dict) else None
     lines = tuple(_parse_lines(parse, location, with_abstract))
@@ -316,14 +301,11 @@ def _read_parse(stream: IO[bytes], name: str, decoder: Decoder) -> Json:
 
 def _parse_lines(parse: Json, name: str, include_abstract: bool) -> Iterator[str]:
     """Yield the paragraphs of a parse."""
-    parts = ("abstract", "body_text") if include_abstract else ("body_text",)
-    for part in parts:
-        paragraphs = parse.get(part) or []
-        if not isinstance(paragraphs, list) or not all(
-            isinstance(paragraph, dict) and isinstance(paragraph.get("text") or "", str) for paragraph in paragraphs
-        ):
+    for part in ("abstract", "body_text") if include_abstract else ("body_text",):
+        try:
+            texts = [squeeze(paragraph.get("text") or "") for paragraph in parse.get(part) or []]
+        except (AttributeError, TypeError):
             raise InputError(
-                f"{name} is not a CORD-19 parse: {part} is not a list of paragraphs",
-                _GIVE_PARSE,
-            )
-        yield from (text for paragraph in paragraphs if (text := squeeze(paragraph.get("text") or "")))
+                f"{name} is not a CORD-19 parse: {part} is not a list of paragraphs", _GIVE_PARSE
+            ) from None
+        yield from filter(None, texts)

@@ -38,7 +38,7 @@ def is_fetched(recipe: Recipe, folder: Path) -> bool:
 
 
 def require_folders(recipe: Recipe, folder: Path) -> None:
-    """Raise ``MissingError``, with the command that fetches it, for a folder that is missing in ``folder``."""
+    """Raise ``MissingError`` if ``folder`` lacks one that the user has to fetch; the error names the command."""
     for source in recipe.sources:
         target = local_path(source, folder)
         if source.command and not target.is_dir():

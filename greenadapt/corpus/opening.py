@@ -38,12 +38,13 @@ def input_errors(name: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise _missing(name) from error
-    except (IsADirectoryError, PermissionError) as error:
-        raise InputError(f"{name} cannot be read ({error.strerror})", "check the path and its permissions") from error
     except (EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, ZstdError) as error:
         raise InputError(f"{name} is truncated or damaged ({error})", "fetch it or compress it again") from error
     except OSError as error:
-        raise InputError(f"{name} cannot be read ({error})", "fetch it or compress it again") from error
+        raise InputError(
+            f"{name} cannot be read ({error.strerror or error})",
+            "check the path and its permissions, or fetch it again",
+        ) from error
 
 
 @contextmanager

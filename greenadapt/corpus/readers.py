@@ -231,7 +231,7 @@ def _read_files(
     """
     readers = _readers(sample_by)
     for path in paths:
-        if articles.is_release(path, kind):
+        if kind == "cord19" and (Path(path).is_dir() or is_tar(path)):
             yield from articles.read_release(path, decoder)
             continue
         for name, opening in chain.from_iterable(map(_files_in, _files_below(path, decoder))):

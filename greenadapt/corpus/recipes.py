@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, ClassVar
+from typing import IO, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -273,20 +273,12 @@ def keep_input(stream: IO[bytes], root: Path, options: Mapping[str, Any], progre
     if kind is not None and kind not in _FORMATS:
         raise UsageError(f"{kind!r} is not a format for standard input", f"the formats are {', '.join(_FORMATS)}")
     with progress.bar("reading standard input", None, "bytes") as bar:
-        saved = _keep(_blocks(stream, bar), root, "stdin")
+        saved = keep(_blocks(stream, bar), root, "stdin")
     if saved is None:
         raise InputError("standard input is empty", "pipe text into it, or give --corpus or --text a file")
     name, path = saved
     progress.note(f"standard input is corpus {name}, {byte_size(path.stat().st_size)}, kept in {path}")
     return _recipe(name, path, options)
-
-
-def keep_records(lines: Iterable[bytes], root: Path) -> tuple[str, Path] | None:
-    """Write records, as JSON ``lines``, to ``inputs/NAME.jsonl`` in the workspace ``root``.
-
-    Returns ``NAME``, ``records-`` and eight digits of the SHA-256 of the lines, and the file; ``None`` for no records.
-    """
-    return _keep(lines, root, "records")
 
 
 def _blocks(stream: IO[bytes], bar: Bar) -> Iterator[bytes]:
@@ -295,8 +287,11 @@ def _blocks(stream: IO[bytes], bar: Bar) -> Iterator[bytes]:
         bar.advance(len(block))
 
 
-def _keep(blocks: Iterable[bytes], root: Path, kind: str) -> tuple[str, Path] | None:
-    """Write ``blocks`` atomically to a file named by their hash; returns the name and the file, ``None`` if empty."""
+def keep(blocks: Iterable[bytes], root: Path, kind: Literal["stdin", "records"]) -> tuple[str, Path] | None:
+    """Write ``blocks``, of ``records`` JSON lines, atomically to ``inputs`` in the workspace ``root``.
+
+    Returns the name, ``kind-`` and eight digits of their SHA-256, and the file; ``None`` if there is nothing.
+    """
     folder = root / "inputs"
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f".{kind}-{uuid4().hex}"  # a file of tempfile would be readable only by its owner
@@ -318,7 +313,7 @@ def _keep(blocks: Iterable[bytes], root: Path, kind: str) -> tuple[str, Path] | 
 
 
 def kept_input(root: Path, name: str, options: Mapping[str, Any]) -> Recipe | None:
-    """The recipe of text that ``keep_input`` or ``keep_records`` saved as ``name``; ``None`` if there is none."""
+    """The recipe of text that ``keep`` saved as ``name``; ``None`` if there is none."""
     path = _kept_path(root, name)
     return _recipe(name, path, options) if _NAME.fullmatch(name) and path.is_file() else None
 

@@ -71,17 +71,14 @@ def new_entries(
 ) -> NewEntries:
     """The entries that ``words``, which all need a row, add to ``vocabulary``.
 
-    ``forms`` are their ``new_forms``, computed if ``None``. Raises ``InputError`` for
-    ``oov="greedy"`` with byte-level BPE, ``ValueError`` for a word that needs no row.
+    ``forms`` are their ``new_forms``, computed if ``None``. Raises ``InputError`` for ``oov="greedy"`` with a tokenizer
+    that is not WordPiece.
     """
     words = list(words)
     if oov == "greedy" and vocabulary.kind != "wordpiece":
         name = {"bytelevel": "byte-level BPE", "sentencepiece": "SentencePiece"}[vocabulary.kind]
         raise InputError(f"--oov greedy is for WordPiece tokenizers, this one is {name}", "use --oov base")
     forms_of_words = new_forms(words, vocabulary) if forms is None else forms
-    if not forms_of_words.any(axis=1).all():
-        word = words[int(np.argmin(forms_of_words.any(axis=1)))]
-        raise ValueError(f"{word!r} is in the base vocabulary, or the tokenizer never finds it")
     if vocabulary.at_spaces:  # the library would keep the id of a word that is also a piece
         exportable = np.array([vocabulary.tokenizer.token_to_id(word) is None for word in words], bool)
     elif vocabulary.kind == "wordpiece" and oov == "base":

@@ -139,7 +139,10 @@ class WordBounds:
         return np.array([*([] if self.unk_id is None else [self.unk_id]), *self.of_bytes], np.int32)
 
     def begins(self, ids: IntArray, text_of: Callable[[int], str]) -> BoolArray:
-        """Which of the pieces ``ids`` (n,) begin a word, (n,); ``text_of(i)`` is the text of piece i."""
+        """Whether each of the pieces ``ids``, (n,), begins a word, bool (n,).
+
+        ``text_of(i)`` returns the text of piece ``i``; it is called only for unknown pieces and bytes.
+        """
         first_kinds, last_kinds = (np.frombuffer(kinds, np.uint8)[ids] for kinds in (self.begin_kinds, self.end_kinds))
         for i in np.flatnonzero(np.isin(ids, self._by_text)).tolist():
             first_kinds[i], last_kinds[i] = self.of_piece(int(ids[i]), text_of(i))

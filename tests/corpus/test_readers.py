@@ -274,14 +274,13 @@ def test_cord19_uses_a_paper_once(tmp_path: Path, layout: str) -> None:
     else:
         release |= {"2022-06-02/document_parses.tar.gz": inner, "2022-06-02/metadata.csv": METADATA}
         write_tar(path, release)
-    for overrides in ({}, {"format": "cord19"}):
-        read = reading(path, **overrides)
-        documents = [d.lines for d in read.documents()]
-        assert len(documents) == len(CORD19)
-        assert set(documents) == CORD19
-        assert read.counts["repeated_parses"] == 3
-        assert read.counts["missing_parses"] == 1
-        assert read.counts["empty_documents"] == 1
+    read = reading(path, format="cord19")
+    documents = [d.lines for d in read.documents()]
+    assert len(documents) == len(CORD19)
+    assert set(documents) == CORD19
+    assert read.counts["repeated_parses"] == 3
+    assert read.counts["missing_parses"] == 1
+    assert read.counts["empty_documents"] == 1
 
 
 def test_cord19_single_parse_and_what_is_none(tmp_path: Path) -> None:
