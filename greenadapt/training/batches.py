@@ -66,14 +66,11 @@ class Dataset(Protocol):
     def lengths(self, numbers: IntArray) -> IntArray:
         """The number of pieces of each input."""
 
-    def n_pieces(self, numbers: IntArray) -> int:
-        """The number of pieces of these inputs in the model, without padding."""
+    def n_terms(self, numbers: IntArray, n_passes: int) -> int:
+        """The number of terms of the loss for these inputs after ``n_passes`` passes over the dataset."""
 
-    def n_terms(self, numbers: IntArray, epoch: int) -> int:
-        """The number of terms of the loss for these inputs in an epoch, from 0."""
-
-    def batch(self, numbers: IntArray, epoch: int) -> "Batch":
-        """The batch of these inputs in an epoch."""
+    def batch(self, numbers: IntArray, n_passes: int) -> "Batch":
+        """The batch of these inputs after ``n_passes`` passes over the dataset."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,17 +148,14 @@ class TaskDataset:
     def lengths(self, numbers: IntArray) -> IntArray:
         return self.offsets[numbers + 1] - self.offsets[numbers]
 
-    def n_pieces(self, numbers: IntArray) -> int:
-        return int(self.lengths(numbers).sum())
-
-    def n_terms(self, numbers: IntArray, epoch: int = 0) -> int:
-        """The number of terms of the loss for these inputs, the same in every epoch."""
+    def n_terms(self, numbers: IntArray, n_passes: int = 0) -> int:
+        """The number of terms of the loss for these inputs, the same in every pass."""
         if self.head != _PIECE_HEAD:
             return len(numbers)
         return int((self.targets[self._indices(numbers)] != IGNORED).sum())
 
-    def batch(self, numbers: IntArray, epoch: int = 0) -> "Batch":
-        """The inputs, padded to the longest, the same in every epoch."""
+    def batch(self, numbers: IntArray, n_passes: int = 0) -> "Batch":
+        """The inputs, padded to the longest, the same in every pass."""
         indices, has_pieces = self._indices(numbers), self.head == _PIECE_HEAD
         inputs = Features(self.ids[indices], self.types[indices], self.lengths(numbers))
         targets = self.targets[indices if has_pieces else numbers]

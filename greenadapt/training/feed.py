@@ -40,33 +40,23 @@ def random_bits(n: int, *key: int) -> "np.ndarray[Any, np.dtype[np.uint64]]":
     return np.random.Philox(np.random.SeedSequence(key)).random_raw(n)
 
 
-def draw_is_expanded(mix: Mix, seed: int, epoch: int, indices: IntArray) -> BoolArray:
-    """Whether each of ``indices`` (n,) is read in the expanded tokenization: (n,) bool.
+def draw_pass(n_items: int, mix: Mix, batch_size: int, seed: int, n_passes: int) -> tuple[IntArray, BoolArray]:
+    """The order of the items in the pass after ``n_passes`` earlier ones, (m,) int64, and whether each is read in the
+    expanded tokenization, (m,) bool.
 
-    Indices are those of items; with ``batch`` they are the numbers of the items' batches in the epoch, and with
-    ``both``, where an item has two, odd indices are expanded. ``fixed`` draws the same in every epoch.
-    """
-    if mix in ("base", "expanded"):
-        return np.full(len(indices), mix == "expanded")
-    if mix == "both":
-        return np.asarray(indices % 2 == 1)
-    if not len(indices):
-        return np.zeros(0, bool)
-    key = (seed, Purpose.FIXED_MIXTURE) if mix == "fixed" else (seed, Purpose.MIXTURE, epoch)
-    return (random_bits(int(indices.max()) + 1, *key) >= 1 << 63)[indices]
-
-
-def epoch_order(n_items: int, mix: Mix, batch_size: int, seed: int, epoch: int) -> tuple[IntArray, BoolArray]:
-    """The order of the items in a pass, (m,) int64, and whether each is read in the expanded tokenization, (m,)
-    bool.
-
-    The order is drawn for (seed, epoch). With ``mix="both"`` each item occurs twice.
+    The order is drawn for the seed and the pass. With ``mix="both"`` each item occurs twice, once in each tokenization.
+    Else a coin is tossed: with ``sample`` for each item in each pass, with ``fixed`` once for each item, with ``batch``
+    for each batch.
     """
     n = n_items * (2 if mix == "both" else 1)
-    order = np.argsort(random_bits(n, seed, Purpose.ORDER, epoch), kind="stable")
-    items = order // 2 if mix == "both" else order
-    keys = {"both": order, "batch": np.arange(n) // batch_size}.get(mix, items)
-    return items, draw_is_expanded(mix, seed, epoch, keys)
+    order = np.argsort(random_bits(n, seed, Purpose.ORDER, n_passes), kind="stable")
+    if mix == "both":
+        return order // 2, order % 2 == 1
+    if mix in ("base", "expanded"):
+        return order, np.full(n, mix == "expanded")
+    key = (seed, Purpose.FIXED_MIXTURE) if mix == "fixed" else (seed, Purpose.MIXTURE, n_passes)
+    coins = random_bits(n, *key) >= 1 << 63
+    return order, coins[np.arange(n) // batch_size if mix == "batch" else order]
 
 
 _ANNEALING = 0.8  # decrease of the exponent from the first epoch to the last
@@ -166,8 +156,7 @@ class Feed:
         n_passes, position = divmod(int(self._n_earlier_steps[step]), self._n_batches[dataset_index])
         if dataset_index not in self._orders or self._orders[dataset_index][0] != n_passes:
             seed = self.plan.seed if dataset.task is None else task_seed(self.plan.seed, dataset.task)
-            order = epoch_order(dataset.n_items, train.mix, size, seed, n_passes)
-            self._orders[dataset_index] = n_passes, *order
+            self._orders[dataset_index] = n_passes, *draw_pass(dataset.n_items, train.mix, size, seed, n_passes)
         _, items, expanded = self._orders[dataset_index]
         part = slice(position * size, (position + 1) * size)
         return Draw(dataset, items[part], expanded[part], n_passes)

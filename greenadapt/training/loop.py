@@ -294,17 +294,17 @@ class Training:
     def _share(self, step: int) -> _StepShare:
         """This process's share of a step, from 0."""
         machine, draw = self._machine, self._feed.draw(step)
-        dataset, epoch = draw.dataset, draw.n_passes
+        dataset, n_passes = draw.dataset, draw.n_passes
         inputs = dataset.inputs_of(draw.items, draw.expanded)
         own_inputs = inputs[machine.rank :: machine.processes]  # they are sorted by length: shares are similar
         has_inputs = len(own_inputs) > 0
         if not has_inputs:  # processes synchronize gradients, so each needs a batch
             own_inputs = inputs[:1]
         # Gradients are averaged over processes, and the loss is the mean over the terms of all of them.
-        weight = machine.processes / max(dataset.n_terms(inputs, epoch), 1) if has_inputs else 0.0
+        weight = machine.processes / max(dataset.n_terms(inputs, n_passes), 1) if has_inputs else 0.0
         parts = self._cut.parts(dataset.lengths(own_inputs))
-        batches = [dataset.batch(own_inputs[part], epoch).to(machine.device) for part in parts]
-        return _StepShare(draw, batches, weight, dataset.n_pieces(inputs))
+        batches = [dataset.batch(own_inputs[part], n_passes).to(machine.device) for part in parts]
+        return _StepShare(draw, batches, weight, int(dataset.lengths(inputs).sum()))
 
     def _gradient(self, share: _StepShare) -> torch.Tensor:
         """Compute the gradient of a step's batches; return the loss, () on the device."""

@@ -1,10 +1,9 @@
 """Masking of pieces, and datasets of masked language modeling.
 
-The masks are BERT's (Devlin et al., arXiv 1810.04805, section 3.1), drawn again for every input and epoch. A draw is a
+The masks are BERT's (Devlin et al., arXiv 1810.04805, section 3.1), drawn again for every input and pass. A draw is a
 function of its key, so that the batch size, the number of processes and interruptions do not change it.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -85,7 +84,7 @@ class MaskedDataset:
     """A ``Dataset``: the inputs of ``text``, masked by ``masking``; input i has the number i · n_views + v in view v.
 
     ``rows`` maps ids to the rows of the embedding in the model. The general model of a ``memory`` reads the masked
-    inputs. With ``is_fixed``, for evaluation, masks are drawn only once, else in every epoch.
+    inputs. With ``is_fixed``, for evaluation, masks are drawn only once, else in every pass.
     """
 
     text: PackedText
@@ -98,7 +97,7 @@ class MaskedDataset:
     head: str = "MaskedLM"
     task: None = None
     _masked: dict[tuple[int, int], Corrupted] = field(init=False, default_factory=dict)
-    """(epoch, number) → the input that ``n_terms`` masked for the current step."""
+    """(n_passes, number) → the input that ``n_terms`` masked for the current step, since masking costs time."""
 
     @property
     def n_items(self) -> int:
@@ -124,19 +123,17 @@ class MaskedDataset:
             lengths[views == v] = view.offsets[view_items + 1] - view.offsets[view_items]
         return lengths
 
-    def n_pieces(self, numbers: IntArray) -> int:
-        return int(self.lengths(numbers).sum())
-
-    def n_terms(self, numbers: IntArray, epoch: int) -> int:
-        """The number of targets in these inputs in an epoch."""
+    def n_terms(self, numbers: IntArray, n_passes: int) -> int:
+        """The number of targets in these inputs after ``n_passes`` passes over the text."""
         self._masked.clear()
         for number in numbers.tolist():
-            self._masked[epoch, number] = self._corrupted(number, epoch)
-        return sum(len(self._masked[epoch, number].targets) for number in numbers.tolist())  # numbers may repeat
+            self._masked[n_passes, number] = self._corrupt(number, n_passes)
+        return sum(len(self._masked[n_passes, number].targets) for number in numbers.tolist())  # numbers may repeat
 
-    def batch(self, numbers: IntArray, epoch: int) -> Batch:
+    def batch(self, numbers: IntArray, n_passes: int) -> Batch:
         """The masked inputs; ``positions`` (t,) are those of the targets in (b · n,)."""
-        inputs = [self._masked.get((epoch, number)) or self._corrupted(number, epoch) for number in numbers.tolist()]
+        masked = self._masked
+        inputs = [masked.get((n_passes, number)) or self._corrupt(number, n_passes) for number in numbers.tolist()]
         lengths = np.array([len(item.ids) for item in inputs], np.int64)
         ids = np.concatenate([item.ids for item in inputs])
         types = np.zeros(len(ids), np.int64)
@@ -158,14 +155,12 @@ class MaskedDataset:
         items = np.argsort(random_bits(self.n_items, self.seed, Purpose.EVALUATION, 1), kind="stable")[:n]
         return self.inputs_of(items, np.full(len(items), view == 1))
 
-    def _corrupted(self, number: int, epoch: int) -> Corrupted:
+    def _corrupt(self, number: int, n_passes: int) -> Corrupted:
         item, v = divmod(number, self.n_views)
         view = self.text.views[v]
         part = slice(int(view.offsets[item]), int(view.offsets[item + 1]))
-        key: Sequence[int] = (self.seed, Purpose.MASKING, epoch, number)
-        if self.is_fixed:
-            key = (self.seed, Purpose.EVALUATION, 0, number)
-        return self.masking.corrupt(view.ids[part], *key)
+        key = (Purpose.EVALUATION, 0) if self.is_fixed else (Purpose.MASKING, n_passes)
+        return self.masking.corrupt(view.ids[part], self.seed, *key, number)
 
 
 @dataclass(frozen=True, eq=False)

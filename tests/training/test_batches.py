@@ -8,12 +8,10 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenadapt.config import Mix
 from greenadapt.errors import InputError
 from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Feature, Input
 from greenadapt.training.batches import Batch, Cut, TaskDataset, loss_sum
-from greenadapt.training.feed import epoch_order
 
 
 def _feature(ids: list[int], target: object) -> Feature:
@@ -60,20 +58,6 @@ def test_one_example_can_have_several_inputs() -> None:
 def test_nothing_to_train_on_is_said() -> None:
     with pytest.raises(InputError, match="nothing to train on"):
         TaskDataset.of([], Rows.all(9), "QuestionAnswering", 0)
-
-
-@pytest.mark.parametrize("mix", ["sample", "batch", "both"])
-def test_an_epoch_has_every_example(mix: Mix) -> None:
-    items, expanded = epoch_order(50, mix, 8, seed=3, epoch=1)
-    times = 2 if mix == "both" else 1
-    assert sorted(items.tolist()) == sorted([*range(50)] * times)
-    if mix == "both":
-        assert len(set(zip(items.tolist(), expanded.tolist(), strict=True))) == 100
-    if mix == "batch":
-        assert all(len(set(expanded[i : i + 8].tolist())) == 1 for i in range(0, 50, 8))
-    assert epoch_order(50, mix, 8, seed=3, epoch=1)[0].tolist() == items.tolist()
-    assert epoch_order(50, mix, 8, seed=3, epoch=2)[0].tolist() != items.tolist()
-    assert epoch_order(50, mix, 8, seed=4, epoch=1)[0].tolist() != items.tolist()
 
 
 def _cost(lengths: list[int], bounds: list[int], overhead: int) -> int:

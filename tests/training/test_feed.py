@@ -12,7 +12,7 @@ from greenadapt.config import Mix, RunConfig, SamplingConfig, TrainConfig
 from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Feature, Input
 from greenadapt.training.batches import TaskDataset
-from greenadapt.training.feed import Draw, Feed, Plan, draw_is_expanded, epoch_order, random_bits, task_seed
+from greenadapt.training.feed import Draw, Feed, Plan, draw_pass, random_bits, task_seed
 
 TEXTS = "SequenceClassification"
 SIZES = {"a": 11, "b": 4, "c": 11}
@@ -45,7 +45,7 @@ def test_one_dataset_is_gone_through_once_an_epoch() -> None:
     feed = Feed([_dataset(11)], _plan(5))
     assert (feed.steps_an_epoch, feed.n_steps) == (3, 9)
     for epoch in range(3):
-        items, expanded = epoch_order(11, "sample", 4, 5, epoch)
+        items, expanded = draw_pass(11, "sample", 4, 5, epoch)
         drawn = [feed.draw(3 * epoch + k) for k in range(3)]
         assert [len(draw.items) for draw in drawn] == [4, 4, 3]
         assert np.concatenate([draw.items for draw in drawn]).tolist() == items.tolist()
@@ -95,8 +95,8 @@ def test_fixed_coins_are_a_tasks_own_and_stay() -> None:
         for item, is_expanded in zip(draw.items.tolist(), draw.expanded.tolist(), strict=True):
             assert coins.setdefault(str(draw.dataset.task), {}).setdefault(item, is_expanded) == is_expanded
     assert coins["a"] != coins["c"]
-    expected = draw_is_expanded("fixed", task_seed(1, "a"), 0, np.arange(11))
-    assert [coins["a"][i] for i in range(11)] == expected.tolist()
+    items, expanded = draw_pass(11, "fixed", 4, task_seed(1, "a"), 0)
+    assert coins["a"] == dict(zip(items.tolist(), expanded.tolist(), strict=True))
 
 
 def test_a_tasks_passes_do_not_depend_on_the_other_tasks() -> None:
@@ -123,20 +123,29 @@ def test_random_bits_are_numpys_philox() -> None:
     assert random_bits(9, 3, 1, 4)[:5].tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("mix", ["sample", "fixed", "batch"])
-def test_a_choice_depends_on_its_index_alone(mix: Mix) -> None:
-    whole = draw_is_expanded(mix, 7, 2, np.arange(100))
-    indices = np.array([93, 4, 4, 50])
-    assert draw_is_expanded(mix, 7, 2, indices).tolist() == whole[indices].tolist()
-    assert draw_is_expanded(mix, 8, 2, np.arange(100)).tolist() != whole.tolist()
+@pytest.mark.parametrize("mix", ["sample", "batch", "both"])
+def test_a_pass_has_every_item(mix: Mix) -> None:
+    items, expanded = draw_pass(50, mix, 8, seed=3, n_passes=1)
+    times = 2 if mix == "both" else 1
+    assert sorted(items.tolist()) == sorted([*range(50)] * times)
+    if mix == "both":
+        assert len(set(zip(items.tolist(), expanded.tolist(), strict=True))) == 100
+    if mix == "batch":
+        assert all(len(set(expanded[i : i + 8].tolist())) == 1 for i in range(0, 50, 8))
+    assert draw_pass(50, mix, 8, seed=3, n_passes=2)[0].tolist() != items.tolist()
+    assert draw_pass(50, mix, 8, seed=4, n_passes=1)[0].tolist() != items.tolist()
 
 
-def test_sample_is_a_fair_coin_anew_each_epoch() -> None:
+def test_sample_tosses_a_fair_coin_in_each_pass() -> None:
     n = 20_000
-    epochs = [draw_is_expanded("sample", 0, epoch, np.arange(n)) for epoch in range(3)]
-    sigma = np.sqrt(n / 4)
-    for drawn in epochs:
-        assert abs(drawn.sum() - n / 2) < 4 * sigma
-    for first, second in combinations(epochs, 2):
+
+    def coins(mix: Mix, n_passes: int) -> np.ndarray:
+        items, expanded = draw_pass(n, mix, 16, 0, n_passes)
+        return expanded[np.argsort(items)]
+
+    passes = [coins("sample", number) for number in range(3)]
+    for drawn in passes:
+        assert abs(drawn.sum() - n / 2) < 4 * np.sqrt(n / 4)
+    for first, second in combinations(passes, 2):
         assert abs((first & second).sum() - n / 4) < 4 * np.sqrt(n * 3 / 16)
-    assert 400 < draw_is_expanded("fixed", 0, 5, np.arange(1000)).sum() < 600
+    assert coins("fixed", 0).tolist() == coins("fixed", 1).tolist()
