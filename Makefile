@@ -35,8 +35,8 @@ lint: .venv/installed ## lint, formatting and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# One test, with which all tests are compiled, and the engine of w2v: else each process does so.
-.venv/compiled: .venv/installed $(wildcard greenadapt/vectors/engines/*.py)
+# One test, with which all tests are compiled, and the code of w2v: else each process does so.
+.venv/compiled: .venv/installed $(wildcard greenadapt/vectors/engine/*.py)
 	$(PYTEST) -n 0 -k test_the_width_is_no_matter > .venv/compiled.log || { cat .venv/compiled.log >&2; exit 1; }
 	touch $@
 

@@ -3,7 +3,7 @@
     python benchmarks/fingerprint.py --data DATA --work before > before.jsonl
     python benchmarks/fingerprint.py --data DATA --work after --against before.jsonl
 
-Adapts the offline model to the first lines of a text, by both engines and all kinds of rows, and trains a few steps of
+Adapts the offline model to the first lines of a text, by all kinds of rows, and trains a few steps of
 each kind of task, with one worker, one thread and fixed seeds. Every result is written to a folder by ``--out``, so
 that the layout of the workspace does not matter. DATA has corpora/biomedical.txt.gz, ner/NCBI-disease,
 classification/sci-cite and qa/xquad.en.json.
@@ -57,7 +57,7 @@ COMMANDS = {
     # Rows and vectors
     "adapt": f"{ADAPT} --out adapted",
     "adapt-paper": f"{ADAPT} --preset paper --out paper",
-    "adapt-gensim": f"{ADAPT} --engine gensim --epochs 2 --rows norm --out gensim",
+    "adapt-norm": f"{ADAPT} --epochs 2 --rows norm --out norm",
     "adapt-pieces": f"{ADAPT} --epochs 2 --rows pieces --max-words 500 --out pieces",
     "adapt-auto": f"{ADAPT} --epochs 2 --rows auto --method procrustes --out auto",
     "w2v": "w2v --corpus data/text.txt --model minilm --workers 1 --dim 50 --epochs 1 --out vectors",

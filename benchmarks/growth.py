@@ -158,7 +158,7 @@ def _frequent(text: PreparedCorpus, min_count: int) -> list[str]:
 
 def settings(options: argparse.Namespace) -> Iterator[tuple[float, W2VConfig]]:
     """Millions of words and the settings of each run of a text, none twice."""
-    usual = W2VConfig(workers=options.workers, engine="fast", dim=options.dim)
+    usual = W2VConfig(workers=options.workers, dim=options.dim)
     sizes = [*options.words, ALL]
     schedules = [
         (size, replace(usual, alpha=rate, epochs=n))

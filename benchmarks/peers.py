@@ -91,7 +91,7 @@ def w2v_own(setting: Setting, dim: int) -> Iterator[Work]:
     from greenadapt.vectors.cbow import train
 
     folder = setting.work / f"own-{os.getpid()}"
-    config, silent = W2VConfig(dim=dim, epochs=1, workers=1, engine="fast"), Silent()
+    config, silent = W2VConfig(dim=dim, epochs=1, workers=1), Silent()
 
     def run(text: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)

@@ -30,8 +30,6 @@ WordUnit = Literal["whitespace", "punct"]
 Strategy = Literal["single", "multiple", "gated", "chunk", "logits"]
 MemoryVariant = Literal["memory", "cross", "gate"]
 GateInit = Literal["zero", "normal"]
-ResolvedEngine = Literal["fast", "gensim"]
-EngineName = Literal["auto", ResolvedEngine]
 SampleBy = Literal["line", "paragraph", "document"]
 Sampling = Literal["round-robin", "proportional", "square-root", "anneal"]
 
@@ -62,7 +60,6 @@ Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
 Share = Annotated[float, Interval(ge=0, le=1)]
 HeldOutShare = Annotated[float, Interval(ge=0, lt=1)]
 Positive = Annotated[float, Gt(0)]
-# With a higher rate, scores overflow within an epoch, and gensim's kernel crashes on NaN.
 MIN_ALPHA = 1e-4
 """The learning rate of word vectors at the end of their training."""
 Rate = Annotated[float, Interval(ge=MIN_ALPHA, le=100)]
@@ -238,14 +235,6 @@ class W2VConfig(Checked):
         ),
     ] = 5
     alpha: Annotated[Rate, advanced("Initial learning rate.", paper=0.025, unset="0.05")] = 0.025
-    engine: Annotated[
-        EngineName,
-        Option(
-            "fast: several times faster, needs numba; gensim: gensim's compiled kernel; auto: fast if numba is "
-            "installed.",
-            panel=Panel.VECTORS,
-        ),
-    ] = "auto"
     seed: Annotated[Seed, Option("Random seed.")] = 1
     workers: Count = 1
 

@@ -12,7 +12,7 @@ from greenadapt.config import (
     W2VConfig,
 )
 from greenadapt.errors import UsageError
-from greenadapt.vectors.engines import NOISE_EXPONENT
+from greenadapt.vectors.engine.stream import NOISE_EXPONENT
 
 
 def test_the_defaults_are_gensims() -> None:

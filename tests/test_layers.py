@@ -58,7 +58,7 @@ TORCH_FREE = [
     *("models.task_folder", "models.streaming", "models.adapters.shape"),
     *("models.memory.choice", "checkpoints.writer", "tokenization.dual_tokenizer"),
 ]
-HEAVY = ["torch", "ray", "transformers", "gensim", "scipy", "numpy", "tokenizers"]
+HEAVY = ["torch", "ray", "transformers", "gensim", "numba", "scipy", "numpy", "tokenizers"]
 
 
 def _modules() -> Iterator[tuple[str, Path]]:

@@ -8,9 +8,9 @@ from greenadapt.stages.align import run_align, trained_vectors
 from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
 from greenadapt.stages.expand import check_expand, run_expand
 from greenadapt.stages.session import OpenedBase, Session
-from greenadapt.stages.w2v import check_training, run_w2v
+from greenadapt.stages.w2v import run_w2v
 from greenadapt.store.results import Result
-from greenadapt.vectors.cbow import require_engine
+from greenadapt.vectors.cbow import load_engine
 
 
 def adapt(  # noqa: PLR0913  (a configuration for each stage)
@@ -23,14 +23,13 @@ def adapt(  # noqa: PLR0913  (a configuration for each stage)
     expand: ExpandConfig,
 ) -> list[Result]:
     """``w2v``, ``align`` and ``expand`` in one; only the last stage goes to ``session.out``."""
-    require_engine(w2v)
     recipe = choose_corpus(session, corpus, text)
     chosen = choose_model(session, recipe.name, model)
     inner = replace(session, out=None)
     check_model(chosen, whole=True)
     base = OpenedBase(chosen)
     base.checkpoint.first_new_id(base.vocabulary.size)  # refuses ids without rows, before hours of work
-    check_training(session, w2v)
+    load_engine()
     check_expand(session, expand)
     prepared = run_prepare(inner, recipe, chosen, text)
     trained = run_w2v(inner, chosen, prepared, w2v)

@@ -21,7 +21,7 @@ from greenadapt.workers import usable_cores
 State = Literal["ok", "missing", "problem"]
 _EXTRAS = {
     "train": (("torch", "transformers", "accelerate", "scikit-learn"), "fine-tuning and pre-training"),
-    "fast": (("numba",), "the fast engine of w2v"),
+    "vectors": (("gensim",), "word vectors of other programs"),
     "hub": (("datasets",), "data sets of the hub"),
     "sentencepiece": (("sentencepiece", "protobuf"), "models with a SentencePiece file and no tokenizer.json"),
     "search": (("tantivy",), "index, search and qa --index"),

@@ -9,14 +9,11 @@ from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.cluster import connected
 from greenadapt.config import TextOptions, W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
-from greenadapt.errors import UsageError
-from greenadapt.progress import Silent
 from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
 from greenadapt.stages.session import W2V, Session
 from greenadapt.store.files import Json
 from greenadapt.store.results import Job, Outcome, Result, verified
-from greenadapt.vectors.cbow import require_engine, resolve_engine, train
-from greenadapt.vectors.engines import fast_engine
+from greenadapt.vectors.cbow import load_engine, train
 
 
 def w2v(session: Session, corpus: str | None, model: str | None, config: W2VConfig, text: TextOptions) -> Result:
@@ -24,11 +21,10 @@ def w2v(session: Session, corpus: str | None, model: str | None, config: W2VConf
 
     Rate and epochs that ``config`` leaves open are chosen by the size of the text.
     """
-    require_engine(config)
     recipe = choose_corpus(session, corpus, text)
     chosen = choose_model(session, recipe.name, model)
     check_model(chosen)
-    check_training(session, config)
+    load_engine()  # raises before the text is prepared
     session.check_out(W2V)
     prepared = run_prepare(replace(session, out=None), recipe, chosen, text)
     return run_w2v(session, chosen, prepared, config)
@@ -36,22 +32,6 @@ def w2v(session: Session, corpus: str | None, model: str | None, config: W2VConf
 
 _OF_MACHINES = frozenset({"workers"})
 """Settings that do not change a result; the number of workers is among the facts."""
-
-
-def check_training(session: Session, config: W2VConfig) -> None:
-    """Raise what training would raise, before the text is prepared.
-
-    ``MissingError`` if the fast engine is to train and does not work with the installed numba, ``UsageError`` for
-    another engine on a cluster.
-    """
-    engine = resolve_engine(config, Silent()).engine
-    if session.cluster is not None and engine != "fast":
-        raise UsageError(
-            f"--cluster trains with the fast engine, not with {engine}'s",
-            "give --engine fast, which needs numba, or leave out --cluster",
-        )
-    if engine == "fast":
-        fast_engine()
 
 
 def with_schedule(config: W2VConfig, n_words: int) -> W2VConfig:
@@ -68,7 +48,7 @@ def run_w2v(session: Session, model: PretrainedModel, prepared: Result, config: 
     """The stage itself."""
     corpus = prepared.manifest.facts["corpus"]
     workers = config.workers if "workers" in config.explicit else session.workers
-    config = resolve_engine(with_schedule(config, prepared.manifest.counts["tokens"]), session.progress)
+    config = with_schedule(config, prepared.manifest.counts["tokens"])
     config = replace(config, workers=workers, dim=config.dim or check_model(model).dim)
 
     def build(work: Path) -> Outcome:

@@ -1,34 +1,47 @@
 """Train CBOW word vectors on a prepared corpus: vocabulary, epochs, checkpoints."""
 
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from greenadapt.config import ResolvedEngine, W2VConfig
-from greenadapt.errors import InputError, MissingError, ResourceError, is_installed, require
+from greenadapt.config import W2VConfig
+from greenadapt.errors import InputError, MissingError, ResourceError, first_line
 from greenadapt.progress import Progress, stoppable
 from greenadapt.store.arrays import Array, ArrayFile, write_arrays
 from greenadapt.store.files import sync_file
-from greenadapt.vectors.engines import Engine, Stream, Weights, aligned_zeros, fast_engine, padded_width
+from greenadapt.vectors.engine.stream import Advance, Stop, Stream, Weights, aligned_zeros, padded_width
 from greenadapt.vectors.word_vectors import WordVectors
 
 if TYPE_CHECKING:
     from greenadapt.cluster import Cluster
     from greenadapt.corpus.prepared import PreparedCorpus
+    from greenadapt.vectors.engine.local import LocalEngine
 
 
 # Measured, in addition to the two tables:
-# interpreter and packages, plus the text of a part (gensim) or the compiler
-_FIXED_BYTES: dict[ResolvedEngine, int] = {"gensim": 170 << 20, "fast": 290 << 20}
+_FIXED_BYTES = 290 << 20  # interpreter, packages and the compiler
 _BYTES_A_WORD = 110  # per word of the corpus, with its count
-_BYTES_A_TRAINED_WORD = 330  # per word in gensim
+_BYTES_A_TRAINED_WORD = 330
 CHECKPOINT_SECONDS = 10
 """Minimum time between checkpoints: saving the tables can take as long as a short epoch."""
-_INSTALL_GENSIM = "install gensim, which has wheels for Python 3.11 to 3.13"
+
+
+class Engine(Protocol):
+    """What trains the tables: threads (``LocalEngine``) or the nodes of a cluster (``ClusterEngine``)."""
+
+    @property
+    def parts(self) -> Sequence[Any]:
+        """The parts of the text, in order."""
+
+    def train(
+        self, parts: Sequence[Any], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = lambda: False
+    ) -> int:
+        """Train ``weights`` in place on consecutive ``parts``; see ``LocalEngine.train``."""
 
 
 def train(
@@ -42,25 +55,22 @@ def train(
 ) -> WordVectors:
     """Train vectors of width ``config.dim`` on ``corpus``; words are ordered by frequency, as in the corpus.
 
-    ``config`` must be resolved: ``dim`` is a number, and ``engine`` is not ``auto`` (``resolve_engine``). On a
-    ``cluster`` the fast engine trains on all nodes (``on_cluster``), which must see the corpus and ``work`` under the
-    same paths.
+    ``config.dim`` must be a number. On a ``cluster`` all nodes train (``on_cluster``), which must see the corpus and
+    ``work`` under the same paths.
 
-    ``work`` holds the engine's text (as large as the corpus) during training, and a checkpoint of both tables, from
-    which an interrupted run resumes. A checkpoint is saved after an epoch if ``CHECKPOINT_SECONDS`` have passed, and
-    when training is stopped. With one worker the vectors depend only on corpus, configuration and the engine's build,
-    even after an interruption; several workers share the tables without locks, so that runs differ. The caller removes
-    ``work``.
+    ``work`` holds a checkpoint of both tables, from which an interrupted run resumes. A checkpoint is saved after an
+    epoch if ``CHECKPOINT_SECONDS`` have passed, and when training is stopped. With one worker the vectors depend only
+    on corpus, configuration and the compiled code, even after an interruption; several workers share the tables without
+    locks, so that runs differ. The caller removes ``work``.
 
     Raises ``InputError`` if no word is frequent enough or training diverges, ``ResourceError`` if ``max_memory`` bytes
-    are too few, ``MissingError`` if the engine's package is not installed or does not work.
+    are too few, ``MissingError`` if the compiled code does not work.
     """
-    if config.dim is None or config.engine == "auto":
-        raise ValueError("config.dim and config.engine must be resolved before training")
-    require_engine(config)
+    if config.dim is None:
+        raise ValueError("config.dim must be a number")
     n_words = vocabulary_size(corpus.counts, config)
     shape = (n_words, config.dim)
-    _require_memory(n_words, len(corpus.counts), config.dim, config.engine, max_memory)
+    _require_memory(n_words, len(corpus.counts), config.dim, max_memory)
     words, counts = list(corpus.words[:n_words]), np.array(corpus.counts[:n_words])
     work.mkdir(parents=True, exist_ok=True)
     stream = Stream(corpus.ids, corpus.lines, counts)
@@ -68,14 +78,27 @@ def train(
     state = checkpoint.load(shape) or _State(initial_weights(n_words, config))
     if state.epochs < config.epochs and stream.total:
         if cluster is None:
-            engine = open_engine(stream, config, work / "text")
+            _train_epochs(load_engine()(stream, config), stream.total, state, config, checkpoint)
         else:
             from greenadapt.vectors.on_cluster import ClusterEngine
 
-            engine = ClusterEngine(cluster, corpus.stream_file, stream, config, progress)
-        with closing(engine):
-            _train_epochs(engine, stream.total, state, config, checkpoint)
+            with closing(ClusterEngine(cluster, corpus.stream_file, stream, config, progress)) as engine:
+                _train_epochs(engine, stream.total, state, config, checkpoint)
     return WordVectors(words, counts, state.weights.input)
+
+
+def load_engine() -> "type[LocalEngine]":
+    """Import the compiled code; raises ``MissingError`` if it does not work with the installed numba."""
+    try:
+        from greenadapt.vectors.engine.local import LocalEngine
+    except OSError:
+        raise
+    except Exception as error:  # the internals of another release of numba can raise any error
+        raise MissingError(
+            f"word vectors cannot be trained with the installed numba: {first_line(error)}",
+            "install another release of numba, or set NUMBA_CACHE_DIR to a folder where it can write",
+        ) from error
+    return LocalEngine
 
 
 def _train_epochs(engine: Engine, words: int, state: "_State", config: W2VConfig, checkpoint: "_Checkpoint") -> None:
@@ -97,36 +120,6 @@ def _train_epochs(engine: Engine, words: int, state: "_State", config: W2VConfig
             stop.raise_if_requested()
 
 
-def open_engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:
-    """Create the engine of ``config`` for ``stream``; gensim's text is written to ``folder``."""
-    if config.engine == "fast":
-        return fast_engine()(stream, config)
-    from greenadapt.vectors.engines.gensim import GensimEngine
-
-    return GensimEngine(stream, config, folder)
-
-
-def require_engine(config: W2VConfig) -> None:
-    """Raise ``MissingError`` if the package that ``config.engine`` needs is not installed."""
-    engine = config.engine
-    if engine == "auto" and not is_installed("gensim"):
-        require("fast", "numba", by="training word vectors")
-    elif engine == "fast":
-        require("fast", "numba", by="--engine fast", otherwise="use --engine gensim")
-    elif engine == "gensim" and not is_installed("gensim"):
-        raise MissingError("--engine gensim needs gensim, not installed", f"{_INSTALL_GENSIM}, or use --engine fast")
-
-
-def resolve_engine(config: W2VConfig, progress: Progress) -> W2VConfig:
-    """Replace the engine ``auto`` with ``fast``, or with ``gensim`` and a note if numba is not installed."""
-    if config.engine != "auto":
-        return config
-    if is_installed("numba"):
-        return replace(config, engine="fast")
-    progress.note('numba is not installed, so gensim\'s slower engine is used: pip install "greenadapt[fast]"')
-    return replace(config, engine="gensim")
-
-
 def vocabulary_size(counts: Array, config: W2VConfig) -> int:
     """Number of words to train, the first ones in descending ``counts``."""
     frequent = int(np.searchsorted(-counts, -config.min_count, side="right"))
@@ -139,15 +132,15 @@ def vocabulary_size(counts: Array, config: W2VConfig) -> int:
     return min(frequent, config.max_vocab or frequent)
 
 
-def memory_needed(n_trained: int, words: int, dim: int, engine: ResolvedEngine) -> int:
+def memory_needed(n_trained: int, words: int, dim: int) -> int:
     """Approximate bytes to train ``n_trained`` of the ``words`` words of a corpus at width ``dim``."""
     width = padded_width(dim)
-    numbers = dim + width if engine == "fast" and width > dim else dim
-    return _FIXED_BYTES[engine] + words * _BYTES_A_WORD + n_trained * (_BYTES_A_TRAINED_WORD + 2 * 4 * numbers)
+    numbers = dim + width if width > dim else dim
+    return _FIXED_BYTES + words * _BYTES_A_WORD + n_trained * (_BYTES_A_TRAINED_WORD + 2 * 4 * numbers)
 
 
-def _require_memory(n_trained: int, words: int, dim: int, engine: ResolvedEngine, limit: int) -> None:
-    needed, base = (memory_needed(n, words, dim, engine) for n in (n_trained, 0))
+def _require_memory(n_trained: int, words: int, dim: int, limit: int) -> None:
+    needed, base = (memory_needed(n, words, dim) for n in (n_trained, 0))
     if needed > limit:
         fitting = (limit - base) * n_trained // (needed - base)
         advice = f"use --max-vocab {fitting}, a higher --min-count or" if fitting > 0 else "use"

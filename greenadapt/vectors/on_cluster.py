@@ -22,7 +22,6 @@ window and negatives.
 all nodes therefore has at most ``GROWTH`` times the words before it, and a single node trains on the first words.
 """
 
-import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,16 +34,16 @@ from ml_dtypes import bfloat16
 
 from greenadapt.cluster import Cluster, Node, raise_for_user
 from greenadapt.config import W2VConfig
-from greenadapt.errors import MissingError, ResourceError, first_line
+from greenadapt.errors import ResourceError, first_line
 from greenadapt.progress import Progress
 from greenadapt.store.arrays import Array, ArrayFile
-from greenadapt.vectors.engines import (
+from greenadapt.vectors.engine.local import LocalEngine
+from greenadapt.vectors.engine.stream import (
     Advance,
     Stop,
     Stream,
     StreamPart,
     Weights,
-    fast_engine,
     keep_thresholds,
     learning_rate,
     noise_weights,
@@ -252,7 +251,7 @@ class Trainer:
     def start(self, text: Path, stream: tuple[Array, int], config: W2VConfig, input_: Array, output: Array) -> None:
         """Set the tables; ``stream`` has the counts and ``Stream.total`` of the ids in ``text``."""
         counts, total = stream
-        self._engine = fast_engine()(Stream(ArrayFile(text)["ids"], np.zeros(1, np.int64), counts, total), config)
+        self._engine = LocalEngine(Stream(ArrayFile(text)["ids"], np.zeros(1, np.int64), counts, total), config)
         self._steps, self._config = expected_steps(counts, config), config
         self._start, self._current = (Weights(np.array(input_), np.array(output)) for _ in range(2))
 
@@ -297,7 +296,7 @@ class Trainer:
 
 
 class ClusterEngine:
-    """An ``Engine`` that trains on the nodes of ``cluster``, each with as many threads as Ray counts cores.
+    """Trains on the nodes of ``cluster``, each with as many threads as Ray counts cores.
 
     ``text`` is the file with the ids of ``stream``, under the same path on every node.
     """
@@ -309,17 +308,12 @@ class ClusterEngine:
         self._parts_per_core = parts_per_core(len(self.parts), stream.total)
         self._nodes = [node for node in cluster.nodes if node.cores >= 1]
         self._trainers: dict[Node, Any] = {}
-        for node, spec in cluster.on_each_node(importlib.util.find_spec, "numba").items():
-            if spec is None:
-                raise MissingError(
-                    f"node {node.address} of the cluster has no numba", 'pip install "greenadapt[fast]" there'
-                )
         cluster.require_files([text])
 
     def train(
         self, parts: Sequence[StreamPart], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = lambda: False
     ) -> int:
-        """Train on ``parts``, the last ones, as ``Engine`` says; raises ``ResourceError`` if a node died."""
+        """Train on ``parts``, the last ones, like ``LocalEngine``; raises ``ResourceError`` if a node died."""
         n_parts = 0
         try:
             if not self._trainers:

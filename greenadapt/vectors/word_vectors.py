@@ -108,7 +108,7 @@ def _load(path: Path, start: bytes) -> Any:
         from gensim.models.fasttext import load_facebook_vectors
     except ImportError:
         raise MissingError(
-            f"gensim, which reads {path}, is not installed", "install it; it has wheels for Python 3.11 to 3.13"
+            f"gensim, which reads {path}, is not installed", 'pip install "greenadapt[vectors]"'
         ) from None
     options: dict[str, Any] = {"unicode_errors": "replace", "binary": ".bin" in path.suffixes}
     if not options["binary"] and not _HEADER.fullmatch(start):

@@ -37,7 +37,7 @@ from tests.support.small_tasks import (
 )
 
 Run = Callable[..., Result]
-W2V: dict[str, Any] = {"dim": 32, "min_count": 1, "epochs": 1, "engine": "gensim"}
+W2V: dict[str, Any] = {"dim": 32, "min_count": 1, "epochs": 1}
 TRAIN: dict[str, Any] = {"epochs": 1, "batch_size": 8}
 
 

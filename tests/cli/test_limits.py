@@ -29,7 +29,7 @@ def test_vectors_that_take_too_long_stop_with_75_and_go_on(
     run_alone: Run, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
     (tmp_path / "text.txt").write_text(" ".join(WORDS) * 20 + "\n" + " ".join(WORDS))
-    command = ["w2v", "-c", "text.txt", "-m", tiny_model(), "--workers", 1, "--engine", "gensim", "--min-count", 1]
+    command = ["w2v", "-c", "text.txt", "-m", tiny_model(), "--workers", 1, "--min-count", 1]
     run_alone(*command, "--epochs", 1)  # imports what is needed
     for seconds in (1, 1, 4, 16, 64):  # a busy machine may need longer to begin with training
         result = run_alone(*command, "--epochs", 10**6, "--max-time", seconds, code=75)

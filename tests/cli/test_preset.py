@@ -14,7 +14,7 @@ from tests.conftest import Run, contents, last_line
 from tests.support.small_tasks import TinyModel, adapted, known_text, ner_file, worded_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
-TRAINED = ("--dim", 16, "--min-count", 1, "--epochs", 1, "--alpha", 0.025, "--workers", 1, "--engine", "gensim")
+TRAINED = ("--dim", 16, "--min-count", 1, "--epochs", 1, "--alpha", 0.025, "--workers", 1)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_the_preset_in_python(run_alone: Run, adapt: tuple[object, ...], tmp_pat
     run_alone(*adapt, "--rows", "map", "-o", "map")
     settings: dict[str, Any] = {
         "model": adapt[4],
-        "w2v": W2VConfig(dim=16, min_count=1, epochs=1, alpha=0.025, engine="gensim"),
+        "w2v": W2VConfig(dim=16, min_count=1, epochs=1, alpha=0.025),
         "options": SessionOptions(workers=1),
         "progress": False,
     }

@@ -101,7 +101,6 @@ def test_manifests_keep_a_command_that_makes_the_same_result(folder: Path, monke
         ("[w2v]\nepochs = 0", 2, ("in s.toml, [w2v] epochs is 0, must be at least 1",)),
         ("[w2v]\nepochs = true", 2, ("[w2v] epochs is True",)),
         ("[w2v]\nkeep-duplicates = 'x'", 2, ("[w2v] keep-duplicates is 'x', must be true or false",)),
-        ("[w2v]\nengine = 'slow'", 2, ("[w2v] engine is 'slow', must be one of auto, fast, gensim",)),
         ("[w2v]\nepoch = 1", 1, ("s.toml, [w2v] has the unknown key epoch", "did you mean epochs")),
         ("[w2w]\nepochs = 1", 1, ("s.toml has the unknown table w2w", "did you mean w2v")),
         ("[align]\nepochs = 1", 1, ("s.toml, [align] has the unknown key epochs",)),

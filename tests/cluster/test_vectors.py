@@ -19,13 +19,14 @@ from greenadapt.config import W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import InputError, ResourceError
 from greenadapt.progress import Silent
-from greenadapt.vectors import cbow, engines, on_cluster
+from greenadapt.vectors import cbow, on_cluster
+from greenadapt.vectors.engine import stream
 from greenadapt.vectors.neighbours import nearest
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.vectors.test_cbow import prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
-CONFIG = W2VConfig(dim=16, min_count=1, epochs=3, engine="fast", sample=0, alpha=0.05)
+CONFIG = W2VConfig(dim=16, min_count=1, epochs=3, sample=0, alpha=0.05)
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +66,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> PreparedCorpus:
 @pytest.fixture(autouse=True, scope="module")
 def small_parts() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engines, "_PART", 250)
+        patch.setattr(stream, "_PART", 250)
         yield
 
 
@@ -102,9 +103,10 @@ from greenadapt.cluster import connected
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
-from greenadapt.vectors import cbow, engines, on_cluster
+from greenadapt.vectors import cbow, on_cluster
+from greenadapt.vectors.engine import stream
 corpus, work, address, config = sys.argv[1:]
-engines._PART, cbow.CHECKPOINT_SECONDS = 250, 0
+stream._PART, cbow.CHECKPOINT_SECONDS = 250, 0
 with connected(address) as cluster:
     cluster.nodes = cluster.nodes[:2]
     corpus = PreparedCorpus.open(Path(corpus))

@@ -105,4 +105,4 @@ def test_results_link_every_table() -> None:
 def test_what_is_installed_exists() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     named = ",".join(names for page in PAGES for names in re.findall(r"pip install [^\n`]*\[([\w,]+)\]", page.text))
-    assert {"train", "fast"} <= {*named.split(",")} <= {*extras}
+    assert {"train", "vectors"} <= {*named.split(",")} <= {*extras}

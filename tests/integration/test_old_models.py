@@ -14,7 +14,7 @@ from tests.support.old_models import LAYOUTS, old_twin
 from tests.support.references import states
 
 FAST = ("--epochs", 1, "--max-steps", 2, "--batch-size", 4, "--max-length", 64)
-VECTORS = ("--min-count", 3, "--epochs", 1, "--workers", 1, "--engine", "gensim")
+VECTORS = ("--min-count", 3, "--epochs", 1, "--workers", 1)
 OLD = [
     ("BertForPreTraining", "pytorch-pretrained-bert"),
     ("RobertaForMaskedLM", "transformers 2"),

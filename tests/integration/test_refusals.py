@@ -24,7 +24,7 @@ from tests.support.small_tasks import VOCABULARY, Signalling, adapted, facts_fil
 
 WORDS = "words.safetensors"
 EMBEDDING = "bert.embeddings.word_embeddings.weight"
-ADAPT = ("--dim", 8, "--epochs", 1, "--min-count", 2, "--engine", "gensim", "--workers", 1)
+ADAPT = ("--dim", 8, "--epochs", 1, "--min-count", 2, "--workers", 1)
 NER = ("--task", "ner", "--max-length", 64)
 
 

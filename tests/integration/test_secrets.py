@@ -30,7 +30,7 @@ def test_secrets_are_nowhere(tmp_path: Path, run_alone: Run, monkeypatch: pytest
     model = partial(tiny_model_in, tmp_path)(name="base")
     (tmp_path / "text.txt").write_text("the tachycardia of a patient with coronavirus\n" * 300)
     ner_file(tmp_path / "train.tsv")
-    quick = ("--workers", 1, "--epochs", 1, "--min-count", 1, "--dim", 8, "--engine", "gensim")
+    quick = ("--workers", 1, "--epochs", 1, "--min-count", 1, "--dim", 8)
     results = [
         run_alone("adapt", "-c", "text.txt", "-m", model, *quick, "--verbose"),
         run_alone("status"),

@@ -31,7 +31,7 @@ def sentences(path: Path, lines: list[str]) -> Path:
 def test_from_text_to_answers(run_alone: Run, tmp_path: Path, family: str) -> None:
     base, text = sentencepiece_model(tmp_path / "base", family), tmp_path / "text.txt"
     text.write_text("\n".join(real_lines()), "utf-8")
-    vectors = ("--min-count", 3, "--epochs", 1, "--workers", 1, "--engine", "gensim")
+    vectors = ("--min-count", 3, "--epochs", 1, "--workers", 1)
     run_alone("adapt", "-c", text, "-m", base, "-o", "adapted", *vectors)
     before, after = Checkpoint.open(base), Checkpoint.open(tmp_path / "adapted")
     assert after.dim == before.dim == (16 if family == "Albert" else 32)

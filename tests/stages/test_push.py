@@ -83,5 +83,5 @@ def corpus_folder(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> Path
     base = tiny_model(name="base", initializer_range=0.1)
     text = " ".join(["tachycardia is a fast heart rate"] * 30)
     (tmp_path / "text.txt").write_text(f"{text}\n" * 3)
-    run_alone("adapt", "--corpus", "text.txt", "--model", base, "--out", "made", "--engine", "gensim", "--min-count", 1)
+    run_alone("adapt", "--corpus", "text.txt", "--model", base, "--out", "made", "--min-count", 1)
     return tmp_path / "made"

@@ -15,7 +15,7 @@ from greenadapt.store.results import read_manifest
 from tests.conftest import Run
 from tests.support.small_tasks import TinyModel, known_text, worded_model
 
-W2V = ["--dim", 32, "--min-count", 1, "--epochs", 1, "--workers", 1, "--engine", "gensim"]
+W2V = ["--dim", 32, "--min-count", 1, "--epochs", 1, "--workers", 1]
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_the_figures_need_no_map_beside_the_model(adapt_by: Any, tmp_path: Path)
 @pytest.mark.slow
 def test_python_warns_of_what_was_written(adapt_by: Any, tiny_model: TinyModel, tmp_path: Path) -> None:
     settings: dict[str, Any] = {
-        "w2v": W2VConfig(dim=32, min_count=1, epochs=1, engine="gensim"),
+        "w2v": W2VConfig(dim=32, min_count=1, epochs=1),
         "expand": ExpandConfig("form"),
         "options": SessionOptions(workers=1),
     }

@@ -30,7 +30,7 @@ def printed_random() -> random.Random:
 _FORKING = """
 import gc, json, os, runpy, sys
 import accelerate, torch.distributed, transformers.models.bert.modeling_bert
-import greenadapt.cli, greenadapt.stages.adapt, greenadapt.vectors.engines.fast, greenadapt.vectors.engines.gensim
+import greenadapt.cli, greenadapt.stages.adapt, greenadapt.vectors.engine.local
 
 gc.freeze()
 for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""Training on prepared words: equal to gensim where it should be, exact schedule, checkpoints, plain refusals."""
+"""Training on prepared words: vocabulary, memory, first weights as gensim's, checkpoints, plain refusals."""
 
 import os
 import signal
@@ -6,32 +6,28 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gensim.models.word2vec_corpusfile as kernel
 import numpy as np
 import pytest
 from gensim.models import Word2Vec
-from hypothesis import given
-from hypothesis import strategies as st
+from typer.testing import CliRunner
 
-from greenadapt.config import MIN_ALPHA, ResolvedEngine, W2VConfig
+from greenadapt.cli import app
+from greenadapt.config import W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus, write_vocabulary
 from greenadapt.errors import InputError, ResourceError
 from greenadapt.progress import Silent
 from greenadapt.store.arrays import write_arrays
 from greenadapt.vectors import cbow as w2v
-from greenadapt.vectors import engines
-from greenadapt.vectors.engines import Stream, fast
-from greenadapt.vectors.engines import gensim as engine
+from greenadapt.vectors.engine import local, stream
 
 GIB = 1 << 30
-CONFIG = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2, engine="gensim")
-ENGINES: list[ResolvedEngine] = ["gensim", "fast"]
+CONFIG = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2)
 TOPICS = 4
 
 
@@ -117,7 +113,7 @@ def test_too_little_memory_is_said_before_starting(tmp_path: Path) -> None:
         train(corpus, config, tmp_path / "work", max_memory=300 << 20)
     assert not (tmp_path / "work").exists()
     fitting = int(caught.value.hint.split("--max-vocab ")[1].split()[0].rstrip(","))
-    fits, does_not = (w2v.memory_needed(n, 500, 100_000, "gensim") for n in (fitting, fitting + 1))
+    fits, does_not = (w2v.memory_needed(n, 500, 100_000) for n in (fitting, fitting + 1))
     assert fits <= 300 << 20 < does_not
     with pytest.raises(ResourceError, match="MB: use a higher --max-memory"):
         train(corpus, config, tmp_path / "work", max_memory=1 << 20)
@@ -126,12 +122,12 @@ def test_too_little_memory_is_said_before_starting(tmp_path: Path) -> None:
 _PEAK_SCRIPT = """
 import sys
 from pathlib import Path
-from greenadapt.config import MIN_ALPHA, W2VConfig
+from greenadapt.config import W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.vectors.cbow import train
 corpus, work = map(Path, sys.argv[1:])
-config = W2VConfig(dim=128, min_count=2, epochs=1, engine="gensim")
+config = W2VConfig(dim=128, min_count=2, epochs=1)
 train(PreparedCorpus.open(corpus), config, work, progress=Silent(), max_memory=1 << 30)
 (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
 print(line.split()[1])  # ru_maxrss would be that of the process that started this one, if larger
@@ -146,65 +142,7 @@ def test_the_estimate_of_memory_holds_and_is_not_far_off(tmp_path: Path) -> None
     prepare([words, words, [f"rare{i}" for i in range(100_000)]], tmp_path / "corpus")
     command = [sys.executable, "-c", _PEAK_SCRIPT, str(tmp_path / "corpus"), str(tmp_path / "work")]
     peak = 1024 * int(subprocess.run(command, capture_output=True, check=True).stdout)
-    assert peak < w2v.memory_needed(100_000, 200_000, 128, "gensim") < 1.5 * peak
-
-
-# -- the same as gensim -----------------------------------------------------------------------------------------------
-
-
-def plain_gensim(corpus: PreparedCorpus, config: W2VConfig, file: Path, total_words: int, words: list[str]) -> Any:
-    """gensim's own training loop on ``file``, with its random numbers set as ours at the beginning of each epoch."""
-    model = Word2Vec(vector_size=16, min_count=3, seed=7, sample=config.sample, sorted_vocab=0, workers=1)
-    model.build_vocab_from_freq(dict(zip(words, corpus.counts.tolist(), strict=False)))
-    for epoch in range(config.epochs):
-        model.random = np.random.RandomState([7, epoch, 0])
-        start, end = (engines.learning_rate(config, epoch, progress) for progress in (0, 1))
-        model.train(corpus_file=str(file), total_words=total_words, epochs=1, start_alpha=start, end_alpha=end)
-    return model.wv
-
-
-@pytest.mark.slow
-def test_bit_for_bit_gensim_on_raw_text(tmp_path: Path) -> None:
-    raw = planted_text(200)
-    corpus = prepare(raw, tmp_path / "corpus")
-    counts = dict(zip(corpus.words, corpus.counts.tolist(), strict=True))
-    text = [[word for word in line if counts[word] >= 3] for line in raw]
-    file = tmp_path / "text"
-    file.write_text("".join(" ".join(line) + "\n" for line in text if line))
-    words = [word for word in corpus.words if counts[word] >= 3]
-    total = sum(map(len, text))
-    assert 5000 < total < engine.BATCH
-    theirs = plain_gensim(corpus, CONFIG, file, total, words)
-    ours = train(corpus, CONFIG, tmp_path / "work")
-    assert ours.words == theirs.index_to_key
-    assert ours.matrix.tobytes() == theirs.vectors.tobytes()
-
-
-@pytest.mark.slow
-def test_bit_for_bit_gensim_over_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "_PART", 1_000_000)
-    corpus = prepare(planted_text(3000), tmp_path / "corpus")
-    config = replace(CONFIG, sample=0)
-    ours = train(corpus, config, tmp_path / "work")
-    stream = Stream(corpus.ids, corpus.lines, ours.counts)
-    (part,) = engine.write_parts(stream, tmp_path)
-    assert part.words == stream.total > 8 * engine.BATCH
-    numbers = [str(row) for row in range(stream.n_words)]
-    theirs = plain_gensim(corpus, config, part.path, part.words + part.filler, numbers)
-    assert ours.matrix.tobytes() == theirs.vectors.tobytes()
-
-
-@pytest.mark.parametrize("sample", [1e-2, 0, 5])
-def test_vocabulary_tables_are_gensims_own_from_raw_text(corpus: PreparedCorpus, sample: float) -> None:
-    plain = Word2Vec(vector_size=16, min_count=3, sample=sample)
-    plain.build_vocab(planted_text())
-    n_words = int((corpus.counts >= 3).sum())
-    config = replace(CONFIG, sample=sample)
-    ours = engine._model(np.asarray(corpus.counts[:n_words]), config)
-    assert len(plain.wv) == n_words
-    for row, word in enumerate(corpus.words[:n_words]):
-        assert ours.wv.expandos["sample_int"][row] == plain.wv.get_vecattr(word, "sample_int")
-    assert ours.cum_table.tolist() == plain.cum_table.tolist()  # equal counts have equal shares, in whatever order
+    assert peak < w2v.memory_needed(100_000, 200_000, 128) < 1.5 * peak
 
 
 def test_initial_weights_are_gensims(tmp_path: Path, corpus: PreparedCorpus) -> None:
@@ -215,109 +153,17 @@ def test_initial_weights_are_gensims(tmp_path: Path, corpus: PreparedCorpus) -> 
     assert weights.output.tobytes() == plain.syn1neg.tobytes()
 
 
-# -- schedule ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_learning_rate_is_linear_in_words_for_any_number_of_workers(
-    tmp_path: Path, corpus: PreparedCorpus, workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[tuple[float, float, int]] = []
-    real = kernel.train_epoch_cbow
-
-    def recorded(model: Any, *args: Any, **kwargs: Any) -> Any:
-        result = real(model, *args, **kwargs)
-        calls.append((model.alpha, model.min_alpha, result[2]))
-        return result
-
-    monkeypatch.setattr(kernel, "train_epoch_cbow", recorded)
-    monkeypatch.setattr(engines, "_PART", 1000)
-    config = replace(CONFIG, workers=workers)
-    watcher = Watcher()
-    vectors = train(corpus, config, tmp_path / "work", watcher)
-    calls.sort(reverse=True)
-    total = int(vectors.counts.sum())
-    assert len(calls) > 3 * 5
-    assert sum(words for *_, words in calls) == 3 * total == sum(n_trained for n_trained, _ in watcher.steps)
-    assert watcher.totals == [3 * total]
-    n_trained = 0
-    for start, end, words in calls:
-        slope = (config.alpha - MIN_ALPHA) / (3 * total)
-        assert start == pytest.approx(config.alpha - slope * n_trained)
-        n_trained += words
-        assert end == pytest.approx(config.alpha - slope * n_trained)
-    assert end == pytest.approx(MIN_ALPHA)
-    assert watcher.steps[-1][1]["epoch"] == "3/3"
-    assert float(watcher.steps[-1][1]["lr"]) < 0.01
-
-
-# -- text for gensim --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@given(
-    lines=st.lists(st.lists(st.integers(0, 12), max_size=30), max_size=40),
-    n_words=st.integers(1, 12),
-    part=st.integers(1, 60),
-)
-def test_parts_hold_every_trained_word_once(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[list[int]], n_words: int, part: int
-) -> None:
-    folder = tmp_path_factory.mktemp("text")
-    ids = np.array([word for line in lines for word in line], np.int32)
-    counts = np.bincount(ids[ids < n_words], minlength=n_words).astype(np.int64)
-    stream = Stream(ids, np.cumsum([0, *map(len, lines)], dtype=np.int64), counts)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "BATCH", 7)
-        patch.setattr(engines, "_LONGEST", 7)
-        patch.setattr(engines, "_PART", part)
-        written = list(engine.write_parts(stream, folder))
-    cut = [line[begin : begin + 7] for line in lines for begin in range(0, len(line), 7)]
-    trained_lines = [[str(word) for word in line if word < n_words] for line in cut]
-    read: list[list[str]] = []
-    for written_part in written:
-        text = written_part.path.read_text()
-        assert text.endswith("\n")
-        split = [line.split() for line in text.splitlines()]
-        ours = [line for line in split if "x" not in line]
-        assert written_part.before == sum(map(len, read))
-        assert written_part.words == sum(map(len, ours))
-        assert written_part.words + written_part.filler == len(text.split())
-        check_batches(split)
-        read += ours
-    assert read == [line for line in trained_lines if line]
-    assert sum(map(len, read)) == stream.total
-
-
-def check_batches(lines: list[list[str]]) -> None:
-    """As the kernel reads: whole lines until there are more than BATCH + 1 words, at most BATCH of them trained."""
-    read = trained = 0
-    for line in lines:
-        read += len(line)
-        trained += len(line) if "x" not in line else 0
-        assert trained <= 7
-        if read > 8:
-            read = trained = 0
-
-
-def test_text_is_removed(tmp_path: Path, corpus: PreparedCorpus) -> None:
-    train(corpus, CONFIG, tmp_path / "work")
-    assert [path.name for path in (tmp_path / "work").iterdir()] == ["checkpoint.safetensors"]
-    with pytest.raises(KeyboardInterrupt):
-        train(corpus, replace(CONFIG, seed=1), tmp_path / "other", Watcher(stop_after=0))
-    assert list((tmp_path / "other").iterdir()) == []
-
-
 # -- determinism and resume -------------------------------------------------------------------------------------------
 
 _SCRIPT = """
 import os, signal, sys
 from contextlib import contextmanager
 from pathlib import Path
-from greenadapt.config import MIN_ALPHA, W2VConfig
+from greenadapt.config import W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
-from greenadapt.vectors import cbow, engines
+from greenadapt.vectors import cbow
+from greenadapt.vectors.engine import stream
 from greenadapt.vectors.cbow import train
 
 cbow.CHECKPOINT_SECONDS = 0
@@ -332,75 +178,67 @@ class Deadly(Silent):
         if self.words > last:
             os.kill(os.getpid(), signal.SIGKILL)
 
-corpus, work, engine, last = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], float(sys.argv[4])
-engines._PART = 1000
-config = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2, engine=engine)
+corpus, work, last = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
+stream._PART = 1000
+config = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2)
 vectors = train(PreparedCorpus.open(corpus), config, work, progress=Deadly(), max_memory=1 << 30)
 sys.stdout.buffer.write(vectors.matrix.tobytes())
 """
 
 
-def run_script(
-    tmp_path: Path, work: str, engine_name: str, last: float = float("inf")
-) -> "subprocess.CompletedProcess[bytes]":
+def run_script(tmp_path: Path, work: str, last: float = float("inf")) -> "subprocess.CompletedProcess[bytes]":
     """Call ``train`` in another process, which is killed after ``last`` words."""
-    command = [sys.executable, "-c", _SCRIPT, str(tmp_path / "corpus"), str(tmp_path / work), engine_name, str(last)]
+    command = [sys.executable, "-c", _SCRIPT, str(tmp_path / "corpus"), str(tmp_path / work), str(last)]
     return subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONHASHSEED": "5"}, check=False)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ENGINES)
 def test_another_process_and_a_killed_one_end_in_the_same_bits(
-    tmp_path: Path, corpus: PreparedCorpus, name: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "_PART", 1000)
-    config = replace(CONFIG, engine=name)
-    expected = train(corpus, config, tmp_path / "here")
-    whole = run_script(tmp_path, "whole", name)
+    monkeypatch.setattr(stream, "_PART", 1000)
+    expected = train(corpus, CONFIG, tmp_path / "here")
+    whole = run_script(tmp_path, "whole")
     assert (whole.returncode, whole.stderr) == (0, b"")
     assert whole.stdout == expected.matrix.tobytes()
     epoch = int(expected.counts.sum())
-    killed = run_script(tmp_path, "killed", name, last=1.5 * epoch)
+    killed = run_script(tmp_path, "killed", last=1.5 * epoch)
     assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, b"")
     assert [path.name for path in (tmp_path / "killed").glob("checkpoint*")] == ["checkpoint.safetensors"]
     watcher = Watcher()
-    assert train(corpus, config, tmp_path / "killed", watcher).matrix.tobytes() == expected.matrix.tobytes()
+    assert train(corpus, CONFIG, tmp_path / "killed", watcher).matrix.tobytes() == expected.matrix.tobytes()
     assert (watcher.notes, watcher.totals) == (["resuming after epoch 1"], [2 * epoch])
 
 
-@pytest.mark.parametrize("name", [pytest.param("gensim", marks=pytest.mark.slow), "fast"])
 @pytest.mark.parametrize("epochs_before", [0, 2])
 def test_a_run_stopped_after_an_epoch_resumes_to_the_same_bits(
-    tmp_path: Path, corpus: PreparedCorpus, epochs_before: int, name: Any
+    tmp_path: Path, corpus: PreparedCorpus, epochs_before: int
 ) -> None:
-    config = replace(CONFIG, engine=name)
-    whole = train(corpus, config, tmp_path / "whole")
+    whole = train(corpus, CONFIG, tmp_path / "whole")
     epoch = int(whole.counts.sum())
     with pytest.raises(KeyboardInterrupt):
-        train(corpus, config, tmp_path / "work", Watcher(stop_after=epochs_before * epoch))
+        train(corpus, CONFIG, tmp_path / "work", Watcher(stop_after=epochs_before * epoch))
     assert len(list((tmp_path / "work").glob("checkpoint*"))) == min(epochs_before, 1)
     watcher = Watcher()
-    assert train(corpus, config, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
+    assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
     assert watcher.totals == [(3 - epochs_before) * epoch]
     assert watcher.notes == ([f"resuming after epoch {epochs_before}"] if epochs_before else [])
     watcher = Watcher()  # nothing remains to be trained
-    assert train(corpus, config, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
+    assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
     assert watcher.steps == []
 
 
-@pytest.mark.parametrize("name", ["gensim", pytest.param("fast", marks=pytest.mark.slow)])
 def test_a_run_stopped_within_an_epoch_resumes_to_the_same_bits(
-    tmp_path: Path, corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch, name: Any
+    tmp_path: Path, corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "_PART", 200)
+    monkeypatch.setattr(stream, "_PART", 200)
     monkeypatch.setattr(w2v, "CHECKPOINT_SECONDS", 3600)  # none is due
-    config = replace(CONFIG, engine=name)
     all_parts = Watcher()
-    whole = train(corpus, config, tmp_path / "whole", all_parts)
+    whole = train(corpus, CONFIG, tmp_path / "whole", all_parts)
     assert list((tmp_path / "whole").iterdir()) == []
 
-    next_part = threading.Semaphore()  # the fast engine's thread would otherwise end before the signal is seen
-    train_part = fast.train_part
+    next_part = threading.Semaphore()  # the thread would otherwise end before the signal is seen
+    train_part = local.train_part
 
     def train_when_shown(*arguments: Any) -> tuple[int, int]:
         next_part.acquire()
@@ -415,22 +253,33 @@ def test_a_run_stopped_within_an_epoch_resumes_to_the_same_bits(
 
     stopping = Stopping()
     with monkeypatch.context() as patch:
-        patch.setattr(fast, "train_part", train_when_shown)
+        patch.setattr(local, "train_part", train_when_shown)
         with pytest.raises(SystemExit):
-            train(corpus, config, tmp_path / "work", stopping)
+            train(corpus, CONFIG, tmp_path / "work", stopping)
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["checkpoint.safetensors"]
     watcher = Watcher()
-    assert train(corpus, config, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
+    assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
     assert watcher.notes == ["resuming in epoch 1"]
     assert stopping.steps + watcher.steps == all_parts.steps
 
 
 def test_a_checkpoint_that_was_cut_short_is_not_used(tmp_path: Path, corpus: PreparedCorpus) -> None:
-    config = replace(CONFIG, engine="fast")
-    whole = train(corpus, config, tmp_path / "whole")
-    train(corpus, config, tmp_path / "work")
+    whole = train(corpus, CONFIG, tmp_path / "whole")
+    train(corpus, CONFIG, tmp_path / "work")
     path = tmp_path / "work" / "checkpoint.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     watcher = Watcher()
-    assert train(corpus, config, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
+    assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
     assert "is truncated" in watcher.notes[0]
+
+
+def test_a_broken_numba_ends_a_command_before_the_text_is_prepared(
+    tmp_path: Path, tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "greenadapt.vectors.engine.local", None)
+    (tmp_path / "text.txt").write_text("the coronavirus of a patient with tachycardia\n" * 20)
+    command = ["adapt", "--corpus", tmp_path / "text.txt", "--workspace", tmp_path / "ws", "--model", tiny_model()]
+    result = CliRunner().invoke(app, list(map(str, command)))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "cannot be trained with the installed numba" in result.stderr
+    assert not [*(tmp_path / "ws").rglob("manifest.json")]

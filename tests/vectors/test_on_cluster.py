@@ -14,8 +14,9 @@ from greenadapt.config import W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import ResourceError
 from greenadapt.store.arrays import Array, write_arrays
-from greenadapt.vectors import engines, on_cluster
-from greenadapt.vectors.engines import Stream, StreamPart, Weights
+from greenadapt.vectors import on_cluster
+from greenadapt.vectors.engine import stream as text
+from greenadapt.vectors.engine.stream import Stream, StreamPart, Weights
 from greenadapt.vectors.on_cluster import (
     GROWTH,
     ClusterEngine,
@@ -124,7 +125,7 @@ def test_trainers_agree_after_a_merge(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     ids, counts = rng.integers(0, 50, 4000).astype(np.int32), np.full(50, 80)
     write_arrays(tmp_path / "ids", {"ids": ids})
-    config = W2VConfig(dim=10, sample=0, engine="fast", alpha=0.05)
+    config = W2VConfig(dim=10, sample=0, alpha=0.05)
     tables = rng.normal(size=(2, 50, 10)).astype(np.float32)
     trainers = [Trainer() for _ in range(3)]
     for number, trainer in enumerate(trainers):
@@ -142,7 +143,7 @@ def test_trainers_agree_after_a_merge(tmp_path: Path) -> None:
 
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
-CONFIG = W2VConfig(dim=8, min_count=1, epochs=6, engine="fast", sample=0)
+CONFIG = W2VConfig(dim=8, min_count=1, epochs=6, sample=0)
 
 
 @pytest.fixture
@@ -160,7 +161,7 @@ class Training:
     ) -> None:
         self.ray, self.notes = LocalRay(**options), Notes()
         nodes = [Node(f"{i + 1:056x}", f"10.0.0.{i}", 1, 0, memory) for i in range(n_nodes)]
-        patch.setattr(engines, "_PART", 100)
+        patch.setattr(text, "_PART", 100)
         patch.setattr(on_cluster, "SYNC_WORDS", 100)
         patch.setattr(
             Cluster, "on_each_node", lambda self, function, *arguments: {n: function(*arguments) for n in self.nodes}

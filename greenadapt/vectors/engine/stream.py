@@ -1,22 +1,18 @@
-"""The interface of word2vec engines, and shared code: parts of the text, padded rows, checks for divergence."""
+"""The training text as numbers, cut into parts; the learning rate, thresholds, and checks for divergence."""
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from greenadapt.config import MIN_ALPHA, W2VConfig
-from greenadapt.errors import InputError, MissingError, first_line
+from greenadapt.errors import InputError
 from greenadapt.store.arrays import Array, FloatArray, row_blocks
-
-if TYPE_CHECKING:
-    from greenadapt.vectors.engines.fast import FastEngine
 
 
 class Weights(NamedTuple):
-    """The two tables of word2vec, float32, ``(n_words, dim)`` each; engines change them in place."""
+    """The two tables of word2vec, float32, ``(n_words, dim)`` each; training changes them in place."""
 
     input: Array
     output: Array
@@ -52,53 +48,14 @@ Stop = Callable[[], bool]
 """Whether to stop after the current part."""
 
 
-class Engine(Protocol):
-    """Trains ``Weights`` in place.
-
-    With one worker, the result of a part depends only on the weights before it, the configuration, and the numbers of
-    epoch and part, so that a resumed run gives the same result as an uninterrupted run.
-    """
-
-    @property
-    def parts(self) -> Sequence[Any]:
-        """The parts of the text, in order."""
-
-    def train(
-        self, parts: Sequence[Any], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = lambda: False
-    ) -> int:
-        """Train on ``parts``, consecutive ones, in epoch number ``epoch`` (from 0), and call ``advance`` for each.
-
-        Returns the number of trained parts, the first ones: all, or those that had begun when ``stop()`` became true.
-        Raises ``InputError`` if training diverges.
-        """
-
-    def close(self) -> None:
-        """Remove the engine's temporary files."""
-
-
-def fast_engine() -> "type[FastEngine]":
-    """The class of the fast engine; raises ``MissingError`` if it does not work with the installed numba."""
-    try:
-        from greenadapt.vectors.engines.fast import FastEngine
-    except OSError:
-        raise
-    except Exception as error:  # the internals of another release of numba can raise any error
-        raise MissingError(
-            f"the fast engine does not work with the installed numba: {first_line(error)}",
-            "install another release of numba, or use --engine gensim",
-        ) from error
-    return FastEngine
-
-
 def learning_rate(config: W2VConfig, epoch: int, progress: float) -> float:
     """Linear from ``alpha`` to 0.0001 over all epochs; ``progress`` is the completed share of this epoch."""
     return config.alpha - (config.alpha - MIN_ALPHA) * (epoch + progress) / config.epochs
 
 
-T = TypeVar("T")
 PIECE = 64
 """Numbers of a row that compiled code processes at once, at most."""
-_LONGEST = 9_999  # words of a line in one part; gensim's kernel has room for 10,000
+_LONGEST = 9_999  # words of a line in one part
 _PART = 50_000  # words; a part takes less than 0.1 seconds
 _MAX_PARTS = 10_000
 
@@ -138,27 +95,6 @@ def cuts(stream: Stream) -> Iterator[tuple[int, int]]:
             yield begin, end
             begin = end
     yield begin, n_tokens
-
-
-def train_in_threads(
-    parts: Sequence[T], train: Callable[[T], tuple[int, float]], workers: int, advance: Advance, stop: Stop
-) -> int:
-    """Call ``train`` for ``parts``, ``workers`` at a time, and ``advance`` with each result.
-
-    Once ``stop()`` is true, finishes the parts that have begun. Returns the number of trained parts, the first ones.
-    """
-    pool = ThreadPoolExecutor(workers)
-    try:
-        futures = [pool.submit(train, part) for part in parts]
-        for finished in futures:  # in order, so that progress does not depend on threads
-            if not finished.cancelled():
-                advance(*finished.result())
-                if stop():
-                    for future in reversed(futures):  # parts begin in order: none after a cancelled part has begun
-                        future.cancel()
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return sum(not future.cancelled() for future in futures)
 
 
 def keep_thresholds(counts: Array, sample: float) -> Array:
@@ -212,7 +148,7 @@ def padded(table: Array) -> Array:
 
 
 _LOST_SHARE = 0.25
-"""Limit of the share of words with scores of -6 and below, from which engines do not learn: at most 0.1 in normal
+"""Limit of the share of words with scores of -6 and below, from which nothing is learned: at most 0.1 in normal
 training, 0.5 and more after divergence."""
 _FEW = 100
 

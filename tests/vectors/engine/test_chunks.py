@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from greenadapt.store.arrays import Array
-from greenadapt.vectors.engines import Weights, chunks, padded
-from greenadapt.vectors.engines.chunks import (
+from greenadapt.vectors.engine import chunks
+from greenadapt.vectors.engine.chunks import (
     CHUNK,
     GROUP,
     LIMIT,
@@ -24,6 +24,7 @@ from greenadapt.vectors.engines.chunks import (
     alias_table,
     train_part,
 )
+from greenadapt.vectors.engine.stream import Weights, padded
 
 ALL = 2**32 - 1  # keeps every word
 SEED = 2**63 + 12345
@@ -154,7 +155,7 @@ def objective(positions: list[Position], tables: Weights, case: Settings) -> Arr
 
 
 def step(positions: list[Position], tables: Weights, case: Settings, rate: float) -> None:
-    """One chunk's changes of ``tables``, in the order that ``fast.py`` promises."""
+    """One chunk's changes of ``tables``, in the order that ``local.py`` promises."""
     h = [hidden(position, tables) if position.context else np.zeros(1) for position in positions]
     slopes = [np.zeros(tables.input.shape[1]) for _ in positions]
     learning = [i for i, position in enumerate(positions) if position.context]

@@ -1,9 +1,7 @@
-"""Training that diverges ends with an error, and training that learns does not."""
+"""The text in parts, thresholds as gensim's and word2vec's, limits beyond which training has diverged."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,29 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenadapt.errors import InputError
-from greenadapt.vectors import engines
-from greenadapt.vectors.cbow import memory_needed
-from greenadapt.vectors.engines import (
+from greenadapt.vectors.engine import stream as text
+from greenadapt.vectors.engine.stream import (
     Stream,
-    cuts,
     keep_thresholds,
     noise_weights,
     require_finite,
     require_learning,
     stream_parts,
 )
-from greenadapt.vectors.engines import gensim as engine
-from tests.vectors.test_cbow import CONFIG, planted_text, prepare, train
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 3])
-def test_a_learning_rate_far_too_high_is_refused(tmp_path: Path, workers: int) -> None:
-    corpus = prepare(planted_text(), tmp_path / "corpus")
-    config = replace(CONFIG, alpha=50, engine="fast", workers=workers)
-    with pytest.raises(InputError, match=r"diverged in epoch 1: [\d,]+ of [\d,]+ words .*: use a lower --alpha$"):
-        train(corpus, config, tmp_path / "work")
-    train(corpus, replace(config, alpha=0.1), tmp_path / "work")
 
 
 def test_a_quarter_of_the_words_may_be_lost_and_a_hundred() -> None:
@@ -58,9 +42,9 @@ def make_stream(lines: list[list[int]], n_words: int) -> Stream:
 @contextmanager
 def sizes(part: int, longest: int = 7, most: int = 10_000) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engines, "_PART", part)
-        patch.setattr(engines, "_LONGEST", longest)
-        patch.setattr(engines, "_MAX_PARTS", most)
+        patch.setattr(text, "_PART", part)
+        patch.setattr(text, "_LONGEST", longest)
+        patch.setattr(text, "_MAX_PARTS", most)
         yield
 
 
@@ -104,30 +88,12 @@ def test_a_span_has_the_borders_of_its_lines(lines: list[list[int]], part: int) 
             assert (border - line) % 7 == 0
 
 
-@pytest.mark.slow
-@given(lines=LINES, part=st.integers(1, 60))
-def test_cuts_follow_each_other_and_are_about_as_long_as_wanted(lines: list[list[int]], part: int) -> None:
-    stream = make_stream(lines, 13)
-    with sizes(part):
-        spans = list(cuts(stream))
-    assert [begin for begin, _ in spans] == [0, *(end for _, end in spans[:-1])]
-    assert spans[-1][1] == len(stream.ids)
-    assert all(end - begin < 2 * part + 7 + 30 for begin, end in spans)
-
-
 def test_a_text_of_many_parts() -> None:
     stream = make_stream([list(range(20))] * 10_000, 16)
     spans = list(stream_parts(stream))
     assert [span.number for span in spans] == [0, 1, 2, 3]
     assert [span.borders[0] for span in spans] == [0, 50_000, 100_000, 150_000]
     assert sum(span.words for span in spans) == stream.total == 160_000
-
-
-def test_a_line_is_cut_where_gensims_batches_end() -> None:
-    """The engine of gensim cuts a long line into batches from its beginning, so a part must begin at one of these."""
-    stream = make_stream([[1] * 120_000], 2)
-    assert len(list(cuts(stream))) > 1
-    assert all(begin % engine.BATCH == 0 for begin, _ in cuts(stream))
 
 
 def plain_gensim(sample: float) -> Word2Vec:
@@ -143,18 +109,7 @@ def test_negatives_are_as_frequent_as_gensims() -> None:
     np.testing.assert_allclose(weights / weights.sum(), theirs, rtol=0, atol=1e-9)
 
 
-def test_a_frequent_word_is_kept_by_word2vecs_rule() -> None:
-    """√(t/c) + t/c of word2vec.c, at most 1, where t is the sample times all words."""
-    share = keep_thresholds(COUNTS, 1e-3).astype(np.float64) / (2**32 - 1)
-    relative = 1e-3 * COUNTS.sum() / COUNTS
-    np.testing.assert_allclose(share, np.minimum(np.sqrt(relative) + relative, 1), atol=1e-9)
-    assert share[0] < 0.04
-    assert (share[4:] == 1).all()
-
-
-def test_the_copies_count_as_memory() -> None:
-    def tables(dim: int) -> int:
-        return memory_needed(1000, 1000, dim, "fast") - memory_needed(0, 1000, dim, "fast")
-
-    assert tables(300) - tables(320) == 2 * 4 * 1000 * 300
-    assert memory_needed(9, 9, 300, "gensim") < memory_needed(9, 9, 320, "gensim")
+@pytest.mark.parametrize("sample", [1e-3, 0, 5])
+def test_words_are_kept_as_often_as_by_gensim(sample: float) -> None:
+    theirs = [plain_gensim(sample).wv.get_vecattr(row, "sample_int") for row in range(len(COUNTS))]
+    assert keep_thresholds(COUNTS, sample).tolist() == theirs

@@ -1,4 +1,4 @@
-"""The compiled code of the fast engine, which ``fast.py`` describes. Numba compiles it at first use.
+"""The compiled code of the engine, which ``local.py`` describes. Numba compiles it at first use.
 
 Functions take matrices and row numbers: reference counting of row views would cost more than the arithmetic. The width
 of rows is a multiple of the pieces of ``lanes.py`` (``padded``).
@@ -12,8 +12,8 @@ import numpy as np
 from numba import njit
 
 from greenadapt.store.arrays import Array
-from greenadapt.vectors.engines import aligned_zeros, lanes
-from greenadapt.vectors.engines.lanes import (
+from greenadapt.vectors.engine import lanes
+from greenadapt.vectors.engine.lanes import (
     LANES,
     WIDE,
     add,
@@ -30,6 +30,7 @@ from greenadapt.vectors.engines.lanes import (
     subtract,
     total,
 )
+from greenadapt.vectors.engine.stream import aligned_zeros
 
 lanes.require_working()
 
@@ -80,17 +81,17 @@ class Settings(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """The buffers of a thread, for the positions of a chunk and the words around it.
+    """The buffers of a thread for one chunk.
 
-    A slot is the place of a position if positions are ordered by group. Those of ``rows`` are ``dim`` wide and a cache
-    line apart, since without it those of every eighth position would share the same places of the cache.
+    Slot ``GROUP i + j`` belongs to the j-th position of group i. A row of ``rows`` has ``dim`` columns and a cache line
+    of padding; without the padding, every eighth row would fall on the same lines of the cache.
     """
 
     sums: Array
     """``(CHUNK + 2 window + 1, 2 WIDE)``: cumulative sums of two pieces of input rows."""
     rows: Array
-    """``(CHUNK + GROUP + 1, dim)``: h by slot, from row ``GROUP`` on; a group's gradients α ∂L/∂h by slot, from row 0
-    on, replace h of the group before. The last row is zero."""
+    """``(CHUNK + GROUP + 1, dim)``: row ``GROUP + s`` holds h of slot s. Its gradient α ∂L/∂h is then written to row s,
+    over an h of the group before, which is no longer needed. The last row is zero."""
     factors: Array
     """``(CHUNK,)``, by slot: factor of the sum of the context in h."""
     begins: Array

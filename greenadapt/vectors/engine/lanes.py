@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.np import arrayobj
 
-from greenadapt.vectors.engines import PIECE
+from greenadapt.vectors.engine.stream import PIECE
 
 LANES = 16
 """Numbers in a piece: 64 bytes, a cache line."""

@@ -32,12 +32,15 @@ Threads share the tables without locks (Hogwild), each working on its own parts.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 
 import numpy as np
 
 from greenadapt.config import W2VConfig
-from greenadapt.vectors.engines import (
+from greenadapt.store.arrays import Array
+from greenadapt.vectors.engine.chunks import NEGATIVES, Noise, Settings, TextPart, alias_table, train_part
+from greenadapt.vectors.engine.stream import (
     Advance,
     Stop,
     Stream,
@@ -50,22 +53,21 @@ from greenadapt.vectors.engines import (
     require_finite,
     require_learning,
     stream_parts,
-    train_in_threads,
 )
-from greenadapt.vectors.engines.chunks import NEGATIVES, Noise, Settings, TextPart, alias_table, train_part
 
 
-class FastEngine:
-    """The fast ``Engine``; see the module."""
+class LocalEngine:
+    """Trains with threads, ``config.workers`` of them; see the module.
+
+    With one worker, the result of a part depends only on the weights before it, the configuration, and the numbers of
+    epoch and part, so that a resumed run gives the same result as an uninterrupted run.
+    """
 
     def __init__(self, stream: Stream, config: W2VConfig) -> None:
         self._stream, self._config = stream, config
         self._ids = np.asarray(stream.ids).view()
         self._ids.flags.writeable = False  # like a memory-mapped file, so that only one version is compiled
-        self._noise = Noise(
-            keep_thresholds(stream.counts, config.sample),
-            *alias_table(noise_weights(stream.counts)),
-        )
+        self._noise = Noise(keep_thresholds(stream.counts, config.sample), *alias_table(noise_weights(stream.counts)))
         self._settings = Settings(config.window, config.negative / NEGATIVES)
 
     @cached_property
@@ -76,23 +78,35 @@ class FastEngine:
     def train(
         self, parts: Sequence[StreamPart], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = lambda: False
     ) -> int:
-        """Train as ``Engine`` says."""
-        tables, total = (padded(weights.input), padded(weights.output)), self._stream.total
+        """Train ``weights`` in place on ``parts``, consecutive ones, in epoch number ``epoch`` (from 0).
 
-        def train_on(part: StreamPart) -> tuple[int, float]:
-            first, last = (learning_rate(self._config, epoch, (part.before + n) / total) for n in (0, part.words))
-            text = TextPart(self._ids, part.borders, part.words)
-            seed = np.random.SeedSequence([self._config.seed, epoch, part.number]).generate_state(1, np.uint64)[0] | 1
-            learned, likely = train_part(text, tables, self._noise, self._settings, (first, last), seed)
-            require_learning(epoch, learned, learned - likely)
-            return part.words, last
-
-        n_trained = train_in_threads(parts, train_on, self._config.workers, advance, stop)
+        Calls ``advance`` after each part. Once ``stop()`` is true, finishes the parts that have begun. Returns the
+        number of trained parts, the first ones. Raises ``InputError`` if training diverges.
+        """
+        tables = (padded(weights.input), padded(weights.output))
+        pool = ThreadPoolExecutor(self._config.workers)
+        try:
+            futures = [pool.submit(self._train_part, part, tables, epoch) for part in parts]
+            for finished in futures:  # in order, so that progress does not depend on threads
+                if not finished.cancelled():
+                    advance(*finished.result())
+                    if stop():
+                        for future in reversed(futures):  # parts begin in order: none after a cancelled part has begun
+                            future.cancel()
+        finally:
+            pool.shutdown(cancel_futures=True)
         for table, trained in zip(weights, tables, strict=True):
             if trained is not table:
                 table[:] = trained[:, : table.shape[1]]
             require_finite(epoch, table)
-        return n_trained
+        return sum(not future.cancelled() for future in futures)
 
-    def close(self) -> None:
-        """Do nothing, since there are no temporary files."""
+    def _train_part(self, part: StreamPart, tables: tuple[Array, Array], epoch: int) -> tuple[int, float]:
+        """Train on a part; returns its number of words and the final learning rate."""
+        total = self._stream.total
+        first, last = (learning_rate(self._config, epoch, (part.before + n) / total) for n in (0, part.words))
+        text = TextPart(self._ids, part.borders, part.words)
+        seed = np.random.SeedSequence([self._config.seed, epoch, part.number]).generate_state(1, np.uint64)[0] | 1
+        learned, likely = train_part(text, tables, self._noise, self._settings, (first, last), seed)
+        require_learning(epoch, learned, learned - likely)
+        return part.words, last
