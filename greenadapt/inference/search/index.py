@@ -148,8 +148,10 @@ def write_index(
                 fields = tantivy.Document()
                 fields.add_text("words", words(searched))
                 fields.add_bytes("passage", passage)
-                with _writing(work):
+                try:  # a context manager would take as long as what it guards
                     writer.add_document(fields)
+                except ValueError as error:
+                    raise _unwritable(work, error) from None
                 counts["paragraphs"] += 1
                 bar.advance(1)
     with _writing(work):
@@ -165,7 +167,11 @@ def _writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ResourceError(f"{folder} cannot be written, the disk may be full ({error})", "free some space") from None
+        raise _unwritable(folder, error) from None
+
+
+def _unwritable(folder: Path, error: ValueError) -> ResourceError:
+    return ResourceError(f"{folder} cannot be written, the disk may be full ({error})", "free some space")
 
 
 def _let_others_search(work: Path) -> None:
@@ -191,12 +197,12 @@ def _texts(
 
 def _passages(document: NamedText, paragraph_chars: int) -> Iterator[tuple[bytes, str]]:
     """Each paragraph as a ``Passage`` without its score, in JSON, and the text of title and paragraph."""
-    names = f'{{"document": {_json(document.name)}, "title": {_json(document.title)}'
+    names = f'{{"document":{_json(document.name)},"title":{_json(document.title)}'
     for start, end in paragraphs(document.text, paragraph_chars):
         text = document.text[start:end]
-        passage = f'{names}, "start": {start}, "end": {end}, "text": {_json(text)}}}'
+        passage = f'{names},"start":{start},"end":{end},"text":{_json(text)}}}'
         has_title = not document.title or text.startswith(document.title)
         yield passage.encode(), text if has_title else f"{document.title}\n{text}"
 
 
-_json = json.JSONEncoder(ensure_ascii=False).encode
+_json = json.encoder.encode_basestring
