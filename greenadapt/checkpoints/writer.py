@@ -3,23 +3,29 @@
 import json
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from greenadapt.checkpoints.reader import OLD_WEIGHTS, Checkpoint, open_torch_file
-from greenadapt.checkpoints.sentence_modules import MODULES_FILE, read_modules
+from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError
 from greenadapt.store.arrays import Array, Streamed, row_blocks, same_arrays, write_arrays
+from greenadapt.store.files import read_as
 
-_SIDE_FILES = (
-    MODULES_FILE, "config_sentence_transformers.json", "sentence_*_config.json",
-)  # fmt: skip
+_SIDE_FILES = ("modules.json", "config_sentence_transformers.json", "sentence_*_config.json")
 _MODULE_FILES = ("*.json", "*.safetensors", "*.txt")
 _METADATA = {"format": "pt"}  # transformers refuses a file without it
 Tensor = Array | Streamed
+
+
+@dataclass(frozen=True)
+class _Module:
+    """An entry of ``modules.json``: the name of the module's folder."""
+
+    path: str
 
 
 def write_expanded(
@@ -51,20 +57,21 @@ def write_expanded(
 def copy_side_files(source: Path, folder: Path) -> None:
     """Copy the settings and modules of sentence-transformers.
 
-    Module folders hold pooling, normalisation and dense layers, whose weights are converted to safetensors. Copies no
-    tokenizer, code or pickle.
+    Module folders hold pooling, normalisation and dense layers. Copies no tokenizer, code or pickle. Raises
+    ``InputError`` if the list of modules is broken.
     """
     for pattern in _SIDE_FILES:
         for file in source.glob(pattern):
             shutil.copyfile(file, folder / file.name)
-    for name in read_modules(source):
-        if not (source / name).is_dir():
+    listed = source / "modules.json"
+    modules = read_as(listed, list[_Module], "download the model again") if listed.is_file() else []
+    for name in (module.path.rstrip("/") for module in modules):
+        # The list is untrusted: a path could name any folder on the machine.
+        if name in ("", ".", "..") or Path(name).name != name or not (source / name).is_dir():
             continue
         (folder / name).mkdir(exist_ok=True)
         for file in chain.from_iterable((source / name).glob(pattern) for pattern in _MODULE_FILES):
             shutil.copyfile(file, folder / name / file.name)
-        if (torch_file := source / name / OLD_WEIGHTS).is_file() and not any((source / name).glob("*.safetensors")):
-            write_arrays(folder / name / "model.safetensors", open_torch_file(torch_file), _METADATA)
 
 
 def _grow(checkpoint: Checkpoint, new_rows: Tensor, replaced: Mapping[int, Array]) -> dict[str, Tensor]:

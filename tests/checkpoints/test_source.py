@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.checkpoints.provenance import starting_model
-from greenadapt.checkpoints.source import find_model, hub_id, model_name
+from greenadapt.checkpoints.source import find_model, model_name
 from greenadapt.errors import InputError, MissingError
 from greenadapt.store.files import path_name
 from tests.support.small_tasks import facts_file
@@ -65,26 +65,19 @@ def test_a_hub_model_is_found_in_the_cache_without_network(
     assert (model.name, model.source) == ("tiny-medicine", "org/name")
 
 
-DENSE = {"idx": 1, "name": "1", "path": "1_Dense", "type": "sentence_transformers.models.Dense"}
-TRANSFORMER = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
-PUBLISHED = {
-    "vocab.txt": {"vocab.txt", "pytorch_model.bin"},
-    "tokenizer.json": {"tokenizer.json", "model.safetensors", "1_Dense/pytorch_model.bin"},
-}
 UNWANTED = {"tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "code.py", "optimizer.pt", "1_Dense/code.py"}
 
 
-@pytest.mark.parametrize("vocabulary", PUBLISHED)
-def test_what_is_downloaded_of_a_hub_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vocabulary: str) -> None:
-    remote, cache, expected = tmp_path / "remote", tmp_path / "cache", PUBLISHED[vocabulary] | {"config.json"}
-    old_weights = {"pytorch_model.bin", "1_Dense/pytorch_model.bin"} if "model.safetensors" in expected else set()
-    for name in expected | UNWANTED | (old_weights - {"1_Dense/pytorch_model.bin"}):
+@pytest.mark.parametrize("published", [{"vocab.txt", "pytorch_model.bin"}, {"tokenizer.json", "model.safetensors"}])
+def test_what_is_downloaded_of_a_hub_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, published: set[str]
+) -> None:
+    remote, cache, expected = tmp_path / "remote", tmp_path / "cache", {*published, "config.json"}
+    old_weights = {"pytorch_model.bin"} if "model.safetensors" in expected else set()
+    for name in expected | UNWANTED | old_weights:
         (remote / name).parent.mkdir(parents=True, exist_ok=True)
         (remote / name).touch()
     (remote / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    if any(name.startswith("1_Dense") for name in expected):
-        (remote / "modules.json").write_text(json.dumps([TRANSFORMER, DENSE]))
-        expected |= {"modules.json"}
 
     def download(repo: str, allow_patterns: Sequence[str], local_files_only: bool) -> str:
         for file in filter(Path.is_file, remote.rglob("*")):
@@ -97,7 +90,3 @@ def test_what_is_downloaded_of_a_hub_model(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     assert find_model("org/name").folder == cache
     assert {str(file.relative_to(cache)) for file in cache.rglob("*") if file.is_file()} == expected
-
-
-def test_named_models_have_hub_ids() -> None:
-    assert hub_id("mpnet") == "sentence-transformers/all-mpnet-base-v2"

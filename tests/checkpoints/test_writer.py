@@ -244,7 +244,7 @@ def test_new_rows_are_never_all_in_memory(tiny_model: TinyModel, tmp_path: Path)
 def test_sentence_transformers_loads_the_adapted_model(tiny_model: TinyModel) -> None:
     """With the base model's modules; texts without added words have the base model's vectors."""
     sentence_transformers = pytest.importorskip("sentence_transformers", reason="NOT TESTED: sentence-transformers")
-    base = describe_sentences(tiny_model(initializer_range=0.1), "Pooling", "Dense", "Normalize", is_old=True)
+    base = describe_sentences(tiny_model(initializer_range=0.1), "Pooling", "Dense", "Normalize")
     folder = add_words(base, base.parent / "adapted")
     assert [*folder.rglob("*.bin")] == []
     texts = [" ".join(words) for words in sentences(6, 0)]

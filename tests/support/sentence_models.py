@@ -10,11 +10,8 @@ from safetensors.torch import save_file
 _TYPES = "sentence_transformers.models."
 
 
-def describe_sentences(folder: Path, *kinds: str, max_length: int = 12, is_old: bool = False, **pooling: Any) -> Path:
-    """Write ``modules.json`` and what belongs to it, with the modules ``kinds`` behind the transformer.
-
-    ``is_old``: a dense layer is in ``pytorch_model.bin``.
-    """
+def describe_sentences(folder: Path, *kinds: str, max_length: int = 12, **pooling: Any) -> Path:
+    """Write ``modules.json`` and what belongs to it, with the modules ``kinds`` behind the transformer."""
     modules = [{"idx": 0, "name": "0", "path": "", "type": f"{_TYPES}Transformer"}]
     width = json.loads((folder / "config.json").read_text())["hidden_size"]
     for number, kind in enumerate(kinds, start=1):
@@ -30,10 +27,7 @@ def describe_sentences(folder: Path, *kinds: str, max_length: int = 12, is_old: 
             (module_folder / "config.json").write_text(json.dumps({**sizes, **activation}))
             draw = torch.Generator().manual_seed(1)
             weights = {"linear.weight": torch.randn(7, width, generator=draw), "linear.bias": torch.ones(7)}
-            if is_old:
-                torch.save(weights, module_folder / "pytorch_model.bin")
-            else:
-                save_file(weights, module_folder / "model.safetensors")
+            save_file(weights, module_folder / "model.safetensors")
     (folder / "modules.json").write_text(json.dumps(modules))
     settings = {"max_seq_length": max_length, "do_lower_case": False}
     (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
