@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-import greenadapt
-from greenadapt.config import SessionOptions, W2VConfig
 from tests.conftest import Run, last_line
 from tests.support.file_server import serving
 from tests.support.small_tasks import adapted, facts_file
@@ -47,19 +45,4 @@ def test_an_adapted_model_does_not(
     options = ("--train", "t.conll", "--task", "ner", "-m", model, "--epochs", "1")
     assert EVIL in last_line(run_alone("finetune", *options, "--memory", "base", "-o", "out", code=1))
     assert EVIL in last_line(run_alone("assess", "-m", model, *options[:4], code=1))
-    assert requests == []
-
-
-def test_a_map_does_not(run_alone: Run, requests: list[str], tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
-    (tmp_path / "t.txt").write_text("the tachycardia of a patient with coronavirus\n" * 200)
-    model = greenadapt.adapt(
-        *("t.txt", tiny_model(), "adapted"),
-        w2v=W2VConfig(dim=8, epochs=1, min_count=1),
-        options=SessionOptions(Path("ws"), workers=1),
-    )
-    [file] = Path("ws").rglob("align/manifest.json")
-    renamed(file, "facts", "model", "source")
-    assert model is not None
-    assert model.neighbours("tachycardia")
-    assert EVIL in last_line(run_alone("neighbours", "tachycardia", "--alignment", file.parent, code=1))
     assert requests == []

@@ -3,7 +3,6 @@
 import json
 import math
 import mmap
-import pickle
 import re
 import sys
 from collections.abc import Callable
@@ -95,23 +94,6 @@ def assert_equal(checkpoint: Checkpoint, expected: Checkpoint) -> None:
         np.testing.assert_array_equal(checkpoint[name], expected[name])
 
 
-def test_bfloat16_torch_files(tiny_model: TinyModel) -> None:
-    folder = tiny_model("BertModel")
-    weights = {name: weight.bfloat16() for name, weight in load_file(folder / "model.safetensors").items()}
-    save_file(weights, folder / "model.safetensors")
-    expected = Checkpoint.open(folder).embedding()
-    as_bin(folder)
-    embedding = Checkpoint.open(folder).embedding()
-    assert embedding.dtype.name == "bfloat16"
-    np.testing.assert_array_equal(embedding, expected)
-
-
-def test_shards_hold_the_same_as_one_file(tiny_model: TinyModel) -> None:
-    folder = tiny_model("BertForMaskedLM", name="sharded", max_shard_size="20KB")
-    assert len(list(folder.glob("model-*.safetensors"))) > 1
-    assert_equal(Checkpoint.open(folder), Checkpoint.open(tiny_model("BertForMaskedLM", name="whole")))
-
-
 class Bomb:
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -120,11 +102,10 @@ class Bomb:
         return Path.touch, (self.path,)
 
 
-@pytest.mark.parametrize("save", [torch.save, lambda content, file: file.write_bytes(pickle.dumps(content))])
-def test_a_pickle_is_never_executed(tiny_model: TinyModel, save: Callable[[object, Path], object]) -> None:
+def test_a_pickle_is_never_executed(tiny_model: TinyModel) -> None:
     folder = tiny_model("BertModel")
     (folder / "model.safetensors").unlink()
-    save({"embeddings.word_embeddings.weight": Bomb(folder / "executed")}, folder / "pytorch_model.bin")
+    torch.save({"embeddings.word_embeddings.weight": Bomb(folder / "executed")}, folder / "pytorch_model.bin")
     with pytest.raises(InputError, match=r"refused: torch's weights-only loader .*: convert it to") as caught:
         Checkpoint.open(folder)
     assert not re.search("weights_only|will likely|option|\n", str(caught.value))  # torch's own advice, to load it
@@ -172,13 +153,6 @@ def test_torch_files_without_torch(tiny_model: TinyModel, monkeypatch: pytest.Mo
         Checkpoint.open(folder)
 
 
-def test_unknown_model_type(tiny_model: TinyModel) -> None:
-    folder = tiny_model("BertModel")
-    set_config(folder, model_type="deberta")
-    with pytest.raises(InputError, match=r"type deberta.*supported are .*bert, .*modernbert, .*roberta"):
-        Checkpoint.open(folder)
-
-
 WITHOUT_TYPE = [
     ("BertForPreTraining", "vocab.txt", False, "bert"),
     ("RobertaModel", "merges.txt", False, "roberta"),
@@ -222,44 +196,31 @@ def test_a_file_that_is_cut_short(tiny_model: TinyModel) -> None:
         Checkpoint.open(folder)
 
 
-@pytest.mark.parametrize("shard", ["../outside/model.safetensors", 3])
-def test_an_index_may_name_only_files_of_its_folder(tiny_model: TinyModel, shard: object) -> None:
-    outside = tiny_model("BertModel", name="outside")
+@pytest.mark.parametrize(
+    ("shard", "message"),
+    [("../outside/model.safetensors", "not a file in its folder"), ("part.safetensors", "no.such")],
+)
+def test_an_index_names_files_of_its_folder_and_their_weights(tiny_model: TinyModel, shard: str, message: str) -> None:
+    tiny_model("BertModel", name="outside")
     folder = tiny_model("BertModel", name="inside")
-    (folder / "model.safetensors").unlink()
-    names = Checkpoint.open(outside).names
-    index = {"weight_map": dict.fromkeys(names, shard)}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(InputError, match="not a file in its folder"):
-        Checkpoint.open(folder)
-
-
-def test_an_index_that_does_not_fit(tiny_model: TinyModel) -> None:
-    folder = tiny_model("BertModel")
     (folder / "model.safetensors").rename(folder / "part.safetensors")
-    index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"no.such.weight": "part.safetensors"}}))
-    with pytest.raises(InputError, match=r"no\.such\.weight"):
-        Checkpoint.open(folder)
-    index.write_text("{}")
-    with pytest.raises(InputError, match="no weight_map"):
+    index = {"weight_map": {"no.such": shard}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(InputError, match=message):
         Checkpoint.open(folder)
 
 
 def test_folders_that_hold_no_model(tiny_model: TinyModel) -> None:
     folder = tiny_model("BertModel")
-    content = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(MissingError, match=r"no model\.safetensors"):
+    set_config(folder, model_type="deberta")
+    with pytest.raises(InputError, match=r"type deberta.*supported are .*bert, .*modernbert, .*roberta"):
         Checkpoint.open(folder)
-    (folder / "model.safetensors").write_bytes(content)
     set_config(folder, model_type="modernbert")
     with pytest.raises(InputError, match=r"no weight model\.embeddings\.tok_embeddings\.weight"):
         Checkpoint.open(folder)
-    for broken in ("{", "[]"):
-        (folder / "config.json").write_text(broken)
-        with pytest.raises(InputError, match="JSON"):
-            Checkpoint.open(folder)
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(InputError, match="JSON"):
+        Checkpoint.open(folder)
     (folder / "config.json").unlink()
     with pytest.raises(MissingError, match=r"no config\.json"):
         Checkpoint.open(folder)
@@ -288,18 +249,15 @@ def test_the_configuration_must_have_the_sizes_of_the_weights(tiny_model: TinyMo
     folder = tiny_model(f"{family}Model")
     config = json.loads((folder / "config.json").read_text())
     for setting in SIZES.get(family, SIZES["Bert"]):
-        for stated in (config[setting] + 1, str(config[setting])):
-            set_config(folder, **{**config, setting: stated})
-            message = rf"config\.json: {setting} is {stated!r}, but .*(has|have) {config[setting]}: download"
-            with pytest.raises(InputError, match=message):
-                Checkpoint.open(folder)
+        set_config(folder, **{**config, setting: config[setting] + 1})
+        message = rf"config\.json: {setting} is {config[setting] + 1}, but .*(has|have) {config[setting]}: download"
+        with pytest.raises(InputError, match=message):
+            Checkpoint.open(folder)
     (folder / "config.json").write_text(json.dumps(config))
     Checkpoint.open(folder)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "value"), [(torch.float32, math.nan), (torch.float16, math.inf), (torch.bfloat16, -math.inf)]
-)
+@pytest.mark.parametrize(("dtype", "value"), [(torch.float32, math.nan), (torch.bfloat16, -math.inf)])
 def test_a_weight_that_is_no_number_is_named(tiny_model: TinyModel, dtype: torch.dtype, value: float) -> None:
     folder = tiny_model("BertModel")
     weights = {name: weight.to(dtype) for name, weight in load_file(folder / "model.safetensors").items()}
@@ -317,6 +275,5 @@ def test_a_weight_that_is_no_number_is_named(tiny_model: TinyModel, dtype: torch
 def test_new_ids_begin_after_the_last_row(tiny_model: TinyModel) -> None:
     checkpoint = Checkpoint.open(tiny_model("BertModel", vocab_size=300))
     assert checkpoint.first_new_id(300) == 300
-    assert checkpoint.first_new_id(290) == 300
     with pytest.raises(InputError, match="has 301 ids, the embedding only 300 rows"):
         checkpoint.first_new_id(301)

@@ -21,7 +21,6 @@ from greenadapt.corpus.pydocs import (
     paragraphs,
     pydocs_versions,
     read_pydocs,
-    strip_inline,
 )
 from greenadapt.errors import InputError, MissingError
 
@@ -126,18 +125,6 @@ def test_google_and_markdown() -> None:
         "name The name.",
         "Nothing at all .",
     ]
-
-
-@pytest.mark.parametrize(
-    ("marked", "plain"),
-    [
-        ("2**k + 2**m is __init__ or _private or a_b", "2**k + 2**m is __init__ or _private or a_b"),
-        ("see :meth:`!run`, :py:func:`call it <a.b>` and |version|", "see run, call it and version"),
-        ("f() of (https://a.org/b) x", "f() of x"),
-    ],
-)
-def test_inline(marked: str, plain: str) -> None:
-    assert strip_inline(marked) == plain
 
 
 @given(st.text(alphabet="ab .:`*_|<>[]()\n=-#\\\\>é", max_size=80))

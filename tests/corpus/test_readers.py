@@ -11,7 +11,6 @@ import os
 import random
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from greenadapt.corpus.text import Decoder, Document
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
 from greenadapt.tasks.records import records
+from tests.support.archives import tar_of
 
 # ruff: noqa: E501  # such files have long lines
 
@@ -41,13 +41,10 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def write_tar(path: Path, members: dict[str, bytes | str]) -> Path:
-    with tarfile.open(path, "w:gz" if path.suffix != ".tar" else "w") as archive:
-        for name, content in members.items():
-            data = content.encode() if isinstance(content, str) else content
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-    return path
+    data = tar_of(
+        {name: content.encode() if isinstance(content, str) else content for name, content in members.items()}
+    )
+    return write(path, data if path.suffix == ".tar" else gzip.compress(data))
 
 
 # Plain text
@@ -454,14 +451,6 @@ def test_the_elements_in_an_abstract_of_pubmed(tmp_path: Path, inside: str, text
     other = "<OtherAbstract><AbstractText>Autre.</AbstractText></OtherAbstract>"
     article = f"<Article>{abstract}</Article>{other}"
     assert lines(write(tmp_path / "a.xml", f'<PubmedArticle xmlns:mml="m">{article}</PubmedArticle>')) == [(text,)]
-
-
-def test_articles_below_any_root(tmp_path: Path) -> None:
-    article = "<record><head>x</head><article><body><p>Body {}.</p></body></article></record>"
-    pubmed = "<PubmedArticle><Abstract><AbstractText>An abstract.</AbstractText></Abstract></PubmedArticle>"
-    records = f"<ListRecords>{article.format(1)}{article.format(2)}{pubmed}</ListRecords>"
-    path = write(tmp_path / "a.xml", f"<OAI-PMH>{records}</OAI-PMH>")
-    assert lines(path) == [("Body 1.",), ("Body 2.",), ("An abstract.",)]
 
 
 # Opening

@@ -1,21 +1,8 @@
-"""Compressed files and tar archives, made in memory."""
+"""Tar archives, made in memory."""
 
-import bz2
-import gzip
 import io
-import lzma
 import tarfile
-from collections.abc import Callable, Mapping
-
-from backports import zstd
-
-PACKERS: dict[str, Callable[[bytes], bytes]] = {
-    ".gz": lambda data: gzip.compress(data, mtime=0),
-    ".bz2": bz2.compress,
-    ".xz": lambda data: lzma.compress(data, preset=0),
-    ".zst": zstd.compress,
-}
-"""Suffix → what compresses bytes."""
+from collections.abc import Mapping
 
 
 def tar_of(members: Mapping[str, bytes]) -> bytes:

@@ -144,32 +144,23 @@ def test_where_the_export_differs_and_why(tmp_path: Path):
     assert dual.added.first_id not in exported.encode("37° 日", add_special_tokens=False).ids
 
 
-@pytest.mark.parametrize("oov", ["base", "greedy"])
-def test_a_token_that_a_user_adds_gets_a_row_of_its_own(kind: str, oov: Any, tmp_path: Path):
+def test_a_token_that_a_user_adds_gets_a_row_of_its_own(kind: str, tmp_path: Path):
     """``len(tokenizer)`` is the number of rows, hidden words included, so resizing takes none away."""
-    from transformers import AutoTokenizer, BertConfig, BertModel
+    from transformers import AutoTokenizer
 
-    if (kind, oov) == ("bytelevel", "greedy"):
-        return
     source, out = make_folder(kind, tmp_path / "source"), tmp_path / "out"
     words = ["kinases", "naïvete" if kind == "bytelevel" else "37°", "日", "isolates"]
-    n_hidden = expand(source, out, words, padding_rows=3, oov=oov)
-    assert n_hidden == (2 if kind != "bytelevel" and oov == "base" else 0)
+    n_hidden = expand(source, out, words, padding_rows=3)
+    assert n_hidden == (0 if kind == "bytelevel" else 2)
     dual = DualTokenizer.load(out)
     n_rows = dual.added.first_id + len(dual.added)
-    sizes = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4}
-    model = BertModel(BertConfig(vocab_size=n_rows, **sizes))
-    before = model.get_input_embeddings().weight.detach().clone()
     exported = AutoTokenizer.from_pretrained(out)
     assert len(exported) == n_rows
-    assert (exported.vocab_size == n_rows) == (kind == "bytelevel" or oov == "greedy")
+    assert (exported.vocab_size == n_rows) == (kind == "bytelevel")
     text = f"{TEXT} 37° unused row {n_rows - 5} [unused_row_{n_rows - 5}] <new>"
     expected = ids(exported, text)
     exported.add_tokens(["<new>"])
     assert exported.convert_tokens_to_ids("<new>") == n_rows
-    model.resize_token_embeddings(len(exported))
-    assert model.get_input_embeddings().weight.shape[0] == n_rows + 1
-    assert model.get_input_embeddings().weight[:n_rows].equal(before)
     exported.save_pretrained(tmp_path / "again")
     again = AutoTokenizer.from_pretrained(tmp_path / "again")
     assert len(again) == n_rows + 1

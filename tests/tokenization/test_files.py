@@ -65,11 +65,7 @@ ODD = [
 RESTS: dict[str, Json] = {
     "xlmr": {},
     "albert": dict(pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols=["[CLS]", "[SEP]", "[MASK]"]),
-    "deberta": dict(
-        pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]",
-        unk_piece="[UNK]", user_defined_symbols=["<ent>"],
-    ),
-}  # fmt: skip
+}
 
 
 def wordpiece(folder: Path) -> None:
@@ -118,9 +114,8 @@ FAMILIES: dict[str, Callable[[Path], None]] = {
     "bert": wordpiece,
     "mpnet": mpnet,
     "roberta": bytelevel,
-    **dict.fromkeys(("xlm-roberta", "camembert"), sentencepiece("xlmr", "sentencepiece.bpe.model")),
+    "xlm-roberta": sentencepiece("xlmr", "sentencepiece.bpe.model"),
     "albert": sentencepiece("albert", "spiece.model"),
-    "deberta-v2": sentencepiece("deberta", "spm.model"),
 }
 
 

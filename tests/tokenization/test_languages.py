@@ -114,11 +114,3 @@ def test_marks_do_not_end_words(style: str, form: str) -> None:
 )
 def test_words_of_other_scripts(style: str, text: str, words: list[str]) -> None:
     assert WordSplitter(language_tokenizer(style)).split(text) == words
-
-
-def test_a_span_ends_behind_the_marks_of_its_last_character(expanded: Expanded) -> None:
-    text = "고 " + unicodedata.normalize("NFD", "tự 권리에 đẳng.")
-    places = extents(expanded.dual.encode(text).base)
-    if expanded.splitter.kind != "bytelevel":
-        words = [unicodedata.normalize("NFC", text[begin:end]) for begin, end in places]
-        assert [word for word in words if word] == ["고", "tự", "권리에", "đẳng", "."]

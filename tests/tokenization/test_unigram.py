@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,7 +30,7 @@ from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from tests.conftest import save_tokenizer, unigram_tokenizer
 from tests.support.plain_qa import PlainQa, assert_same_answers
 from tests.support.predictions import predict
-from tests.support.small_tasks import TRAIN, Json, TinyModel, lines, ner_request, qa_file, session
+from tests.support.small_tasks import TRAIN, Json, TinyModel, qa_file, session
 from tests.support.words_of_pieces import extents
 
 SPECIALS = {
@@ -148,30 +147,6 @@ def opened(folder: Path, head: str) -> tuple[Any, Callable[..., Any]]:
     task_model = getattr(transformers, f"AutoModelFor{head}").from_pretrained(folder).eval()
     assert type(task_model).__name__ == f"XLMRobertaFor{head}"
     return task_model, transformers.AutoTokenizer.from_pretrained(folder)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
-def test_entities(model: Path, tmp_path: Path) -> None:
-    result = finetune(session(tmp_path), ner_request(tmp_path, model, task=LONG, training=replace(TRAIN, epochs=6)))
-    (seed,) = read_scores(result.folder)["seeds"]
-    assert set(seed["test"]["views"]) == {"base"}
-    assert seed["test"]["f1"] > 0
-    task_model, tokenizer = opened(result.path, "TokenClassification")
-    sentences = [part.split() for part in (tmp_path / "test.tsv").read_text().split("\n\n")]
-    words = [[line for line in part if not re.match(r"[OBI](-|$)", line)] for part in sentences]
-    source = tmp_path / "text.txt"
-    source.write_text("".join(" ".join(sentence) + "\n" for sentence in words))
-    written = lines(result.folder / "seeds" / "0" / "predictions.jsonl")
-    for sentence, row, stored in zip(words, predicted(result.path, source), written, strict=True):
-        inputs = tokenizer(sentence, is_split_into_words=True, return_tensors="pt")
-        first = [inputs.word_ids().index(word) for word in range(len(sentence))]
-        with torch.no_grad():
-            best = task_model(**inputs).logits[0, first].argmax(-1).tolist()
-        assert [tag[2:] for tag in row["tags"]] == [task_model.config.id2label[label][2:] for label in best]
-        assert row["tags"] == stored["tags"]
-        text = " ".join(sentence)
-        assert all(text[entity["start"] : entity["end"]] == entity["text"] for entity in row["entities"])
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from greenadapt.checkpoints.source import find_model
 from greenadapt.errors import InputError, MissingError
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter, load_tokenizer
-from tests.conftest import bytelevel_tokenizer, unigram_tokenizer, wordpiece_tokenizer
+from tests.conftest import bytelevel_tokenizer, wordpiece_tokenizer
 
 
 def lacking(tokenizer: Tokenizer, entry: str) -> Tokenizer:
@@ -123,13 +123,6 @@ def test_chunk_by_chunk_is_the_same_where_it_is_claimed(name: str, text: str) ->
 @pytest.mark.parametrize("name", WHOLE)
 def test_chunk_by_chunk_is_not_claimed_where_unknown(name: str) -> None:
     assert not WordSplitter(WHOLE[name]).chunkwise
-
-
-def test_lower_casing_and_kinds() -> None:
-    splitters = [WordSplitter(CHUNKWISE[name]) for name in ("minilm", "cased", "several", "bytelevel")]
-    assert [splitter.lowercases for splitter in splitters] == [True, False, True, False]
-    assert [splitter.kind for splitter in splitters] == [*["wordpiece"] * 3, "bytelevel"]
-    assert WordSplitter(unigram_tokenizer()).kind == "sentencepiece"
 
 
 def test_other_tokenizers_are_refused_by_name(tmp_path: Path) -> None:
