@@ -29,9 +29,8 @@ TYPE_CHECKING = False  # not typing's, whose import would take longer than all t
 if TYPE_CHECKING:
     from typing import Any
 
-    from greenadapt.api.calls import adapt, finetune, finetune_tasks, load
-    from greenadapt.api.models import AdaptedModel, EncoderModel
-    from greenadapt.api.tasks import TaskModel
+    from greenadapt.api.calls import adapt, finetune, finetune_tasks
+    from greenadapt.api.models import AdaptedModel, EncoderModel, TaskModel, load
     from greenadapt.inference.search.index import Index
 
 __all__ = [
@@ -49,11 +48,11 @@ _LIES_IN = {
     "AdaptedModel": "api.models",
     "EncoderModel": "api.models",
     "Index": "inference.search.index",
-    "TaskModel": "api.tasks",
+    "TaskModel": "api.models",
     "adapt": "api.calls",
     "finetune": "api.calls",
     "finetune_tasks": "api.calls",
-    "load": "api.calls",
+    "load": "api.models",
 }
 
 

@@ -183,19 +183,3 @@ class OnlyWarnings(Silent):
     def warn(self, message: str) -> None:
         """Warn with ``UserWarning``."""
         warnings.warn(message, UserWarning, stacklevel=2)
-
-
-def check_texts(texts: Iterable[Any], progress: Progress) -> list[str]:
-    """The texts as a tokenizer takes them: lone surrogates are replaced, with a warning that counts them.
-
-    Raises ``InputError`` naming an item that is no text.
-    """
-    from greenadapt.corpus.text import Decoder
-
-    decoder, checked = Decoder(), []
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(f"item {number} is of type {type(text).__name__}, not a text", "give texts")
-        checked.append(decoder.without_surrogates(text, f"item {number}"))
-    decoder.warn_replaced("the texts", progress)
-    return checked

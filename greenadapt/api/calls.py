@@ -1,4 +1,4 @@
-"""``greenadapt.adapt``, ``greenadapt.finetune`` and ``greenadapt.load``."""
+"""``greenadapt.adapt``, ``greenadapt.finetune`` and ``greenadapt.finetune_tasks``."""
 
 from os import PathLike, fspath
 from pathlib import Path
@@ -14,15 +14,13 @@ from greenadapt.api.arguments import (
     single_labelled_source,
     text_source,
 )
-from greenadapt.api.models import AdaptedModel, EncoderModel, folder_of
-from greenadapt.api.tasks import TaskModel
+from greenadapt.api.models import AdaptedModel, EncoderModel, TaskModel, folder_of
 from greenadapt.config import (
     AdapterConfig,
     AlignConfig,
     ExpandConfig,
     MemoryConfig,
     NumberOfSeeds,
-    ReadingOptions,
     RunConfig,
     SamplingConfig,
     Seed,
@@ -35,7 +33,7 @@ from greenadapt.config import (
     with_paper,
 )
 from greenadapt.corpus.recipes import why_no_fields
-from greenadapt.errors import InputError, UsageError
+from greenadapt.errors import UsageError
 from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
 from greenadapt.store.files import expanded
@@ -246,62 +244,3 @@ def _train(
     numbers = tuple(range(seeds)) if isinstance(seeds, int) else seeds
     request = make_request(folder_of(model), tasks, preset, explicit, seeds=numbers, **fields)
     return TaskModel(stage(session, request).path)
-
-
-@checked_call
-def load(
-    model: Encoder | TaskModel, task: str | None = None, reading: ReadingOptions = ReadingOptions()
-) -> AdaptedModel | TaskModel | EncoderModel:
-    """Open a model by what its folder holds.
-
-    Args:
-        model: A folder, a hub id, ``"minilm"`` or ``"mpnet"``.
-        task: Which of several tasks.
-        reading: Which of the folder's seeds predicts, and how it reads texts.
-
-    Returns:
-        A ``TaskModel`` for what ``finetune`` wrote and for question answering models from elsewhere, an
-        ``AdaptedModel`` for what ``adapt`` wrote, and an ``EncoderModel`` for any other encoder.
-
-    Raises:
-        MissingError: If there is no such model.
-        InputError: If the folder is another result, or a model of a task that ``finetune`` did not write.
-
-    Examples:
-        >>> greenadapt.load("adapted").words[:2]
-        ['tachycardia', 'intubation']
-        >>> greenadapt.load("runs/tasks-minilm-cola-sst2", task="sst2").predict("A fine film.")["label"]
-        'positive'
-    """
-    from greenadapt.checkpoints.layout import FACTS_FILE, TASK_FILE, is_multitask
-    from greenadapt.checkpoints.source import find_model
-    from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
-    from greenadapt.tokenization.added_words import WORDS_FILE
-
-    name = folder_of(model)
-    source = find_model(name)
-    folder = expanded(name) if expanded(name).is_dir() else source.folder
-    is_ours = (folder / TASK_FILE).is_file() or is_multitask(folder)
-    if is_ours or answers_from_elsewhere(folder):
-        opened = TaskModel(folder, task, reading)
-        for task_name in opened._names:
-            TaskFolder.open(str(folder), reading.seed, task_name)
-        return opened
-    if task is not None or reading.explicit:
-        raise UsageError(f"{name} is an encoder, which predicts nothing", "leave out task and reading")
-    if (folder / FACTS_FILE).is_file() and (folder / WORDS_FILE).is_file():  # pre-training alone leaves no words
-        return AdaptedModel(folder)
-    _refuse_other_head(folder)
-    return EncoderModel(folder)
-
-
-def _refuse_other_head(folder: Path) -> None:
-    """Raise ``InputError`` for a classifier or tagger from elsewhere, whose labels and inputs are not described."""
-    from greenadapt.checkpoints.reader import Checkpoint
-
-    architecture = str((Checkpoint.open(folder).config.get("architectures") or [""])[0])
-    if architecture.endswith(("ForTokenClassification", "ForSequenceClassification", "ForMultipleChoice")):
-        raise InputError(
-            f"{folder} is a {architecture} that finetune did not write, so that its task is not known",
-            "load it with transformers, or train it with greenadapt.finetune",
-        )

@@ -1,19 +1,29 @@
-"""Models in folders; encoders, adapted or not: tokenizations and neighbours."""
+"""Models in folders: encoders, adapted or not, and models of tasks, with predictions, answers and scores."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from greenadapt.api.arguments import shown_progress
-from greenadapt.config import Count, ReadingOptions
-from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.api.arguments import (
+    Data,
+    OnlyWarnings,
+    make_session,
+    plain_record,
+    rows_of,
+    shown_progress,
+    single_labelled_source,
+)
+from greenadapt.config import Count, QaConfig, ReadingOptions, SessionOptions
+from greenadapt.errors import InputError, MissingError, UsageError, counted, rounded
 from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json, expanded
 
 if TYPE_CHECKING:
+    from greenadapt.inference.predictor import Predictor
     from greenadapt.tokenization.dual_tokenizer import DualTokenizer
     from greenadapt.vectors.neighbours import Neighbours
 
@@ -40,8 +50,6 @@ class ModelFolder:
         Examples:
             >>> model = greenadapt.EncoderModel.from_pretrained("minilm")
         """
-        from greenadapt.api.calls import load
-
         opened = load(model, task, reading)
         if not isinstance(opened, cls):
             kind = type(opened).__name__
@@ -257,14 +265,288 @@ class AdaptedModel(EncoderModel):
         Examples:
             >>> adapted.neighbours("tachycardia", top=3)
         """
-        from greenadapt.api.arguments import make_session
-        from greenadapt.config import SessionOptions
         from greenadapt.stages.neighbours import neighbours
 
         if not words:
             raise UsageError("no word", "give one or more")
         session = make_session(SessionOptions(), progress)
         return NeighbourList(neighbours(session, None, str(self.folder), words, top))
+
+
+class TaskModel(ModelFolder):
+    """A model of a task, or of several on one encoder, as ``greenadapt.finetune`` makes it.
+
+    ``greenadapt.load`` opens one. The weights are read when they are first used.
+
+    Examples:
+        >>> ner = greenadapt.load("runs/ner")
+        >>> ner.predict("The patient had tachycardia.")["entities"]
+        [{'first': 3, 'last': 3, 'type': 'Disease', 'score': 0.98, 'start': 16, 'end': 27, 'text': 'tachycardia'}]
+    """
+
+    @checked_call
+    def __init__(
+        self,
+        folder: str | PathLike[str],
+        task: str | None = None,
+        reading: ReadingOptions = ReadingOptions(),
+    ) -> None:
+        self.folder = expanded(folder).absolute()
+        self.task_name = task
+        """Which of several tasks it is for; ``None`` for the only one, or for all."""
+        self._reading = reading
+
+    def __repr__(self) -> str:
+        named = "" if self.task_name is None else f", task={self.task_name!r}"
+        kinds = ", ".join(f"{name}: {kind}" if name else kind for name, kind in self.tasks.items())
+        lines = [f"{type(self).__name__}({str(self.folder)!r}{named})", f"  {kinds}"]
+        scores = self.scores
+        if "mean" in scores:  # else it has no test set, or several tasks
+            mean, std = (scores[name].get(scores["main"]) for name in ("mean", "std"))
+            value = "undefined" if mean is None else rounded(mean, 4) + ("" if std is None else f" ± {rounded(std, 4)}")
+            lines.append(f"  {counted(len(scores['seeds']), 'seed')}; test {scores['main']} {value}")
+        return "\n".join(lines)
+
+    @cached_property
+    def tasks(self) -> dict[str, str]:
+        """Name of each task → its kind, ``ner``, ``classification`` or ``qa``; the only one has the name ``""``."""
+        return {name or "": self._folder(name).task.name for name in self._names}
+
+    @property
+    def labels(self) -> list[str]:
+        """What the model tells apart: classes, or types of entities; none for numbers and answers."""
+        name = self._only_task("labels")
+        task = self._folder(name).task
+        labels = task.head_config().get("id2label", {}).values()
+        if task.name == "ner":
+            labels = [label.split("-", 1)[-1] for label in labels if label != "O"]
+        return [*dict.fromkeys(labels)]
+
+    @property
+    def scores(self) -> Json:
+        """What ``scores.json`` holds: the scores on the test set, over all seeds and of each, of all tasks; empty for a
+        model from elsewhere.
+
+        Examples:
+            >>> ner.scores["mean"]["f1"]
+            0.87
+        """
+        from greenadapt.checkpoints.layout import SCORES
+        from greenadapt.stages.finetune.train import read_scores
+
+        return read_scores(self.folder) if (self.folder / SCORES).is_file() else {}
+
+    @checked_call
+    def predict(self, data: Data | Mapping[str, Any], *, tags: bool = False, progress: bool | Progress = False) -> Any:
+        """Predict for texts or records.
+
+        Args:
+            data: A text, a record (a dictionary with ``text``, ``tokens``, or ``question`` and ``context``), any number
+                of them, a ``datasets.Dataset`` or a data frame; or the path (``pathlib.Path``) of a file as
+                ``greenadapt predict`` reads it.
+            tags: NER: whether to have ``words`` and ``tags`` beside ``entities``.
+            progress: Whether to show a bar, or where to.
+
+        Returns:
+            A dictionary for one text or record, else a list of them: NER has ``text`` and ``entities``,
+            classification ``label``, ``score`` and ``probabilities`` or ``value``, question answering ``answer``,
+            ``start``, ``end``, ``score``; of several tasks ``tasks`` has those of each by name.
+
+        Raises:
+            InputError: If a record lacks what the task reads.
+
+        Examples:
+            >>> ner.predict(["The patient had tachycardia.", "He was well."])
+        """
+        is_single = isinstance(data, str | Mapping)
+        rows = list(self.predictions(data, tags=tags, progress=progress))
+        return rows[0] if is_single else rows
+
+    __call__ = predict
+
+    @checked_call
+    def predictions(self, data: Data, *, tags: bool = False, progress: bool | Progress = False) -> Iterator[Json]:
+        """``predict`` for data of any size: one prediction after the other, in order.
+
+        Examples:
+            >>> for row in ner.predictions(Path("abstracts.txt.gz")):
+            ...     print(row["entities"])
+        """
+        progress = shown_progress(progress)
+        if isinstance(data, str | Mapping):
+            data = [data]
+        if isinstance(data, PathLike):
+            blocks = self._predictor_of(fspath(data)).predict(progress)
+        else:
+            rows = _cleaned(rows_of(data, "data", takes_texts=True), progress)
+            blocks = self._predictor.predict_records(rows, progress)
+        return (prediction.row(tags=tags) for block in blocks for prediction in block)
+
+    @checked_call
+    def answer(
+        self,
+        question: str | Iterable[str],
+        context: str | Iterable[str],
+        *,
+        top: Count = 1,
+    ) -> Any:
+        """Answer questions about texts of any length.
+
+        Args:
+            question: The question, or several.
+            context: The text that has the answer; one for all questions, or one for each.
+            top: How many answers of different text to give, from 1 to 20.
+
+        Returns:
+            A dictionary with ``answer``, its characters ``start`` to before ``end`` in ``context`` (``None`` if there
+            is no answer), ``score``, its probability among the 20 best, and ``logit``; for ``top`` above 1 a list of
+            them, best first. Several questions have a list of these. The numbers are those of ``greenadapt qa``.
+
+        Raises:
+            UsageError: If the model is not for question answering, or questions and contexts do not match.
+
+        Examples:
+            >>> qa = greenadapt.load("squad-bert")
+            >>> qa.answer("Which dose was given?", "Patients received 20 mg daily.")["answer"]
+            '20 mg'
+        """
+        config = QaConfig(top=top)
+        is_single = isinstance(question, str) and isinstance(context, str)
+        records = _questions(question, context)
+        name = self._only_task("answer")
+        if (kind := self.tasks[name or ""]) != "qa":
+            raise UsageError(f"{self.folder} is for {kind}, not for question answering", "use predict")
+        from greenadapt.inference.qa.inquiry import on_contexts
+        from greenadapt.inference.qa.lookups import QaModel, answers
+
+        [model] = self._predictor.members
+        task: Any = model.task
+        questions = [replace(task.example(record, f"item {i}"), id=str(i)) for i, record in enumerate(records)]
+        inquiry = on_contexts(questions)
+        rows: list[Any] = list(answers(QaModel(model, task, {"": model.settings.pool}), inquiry, config))
+        if top == 1:
+            rows = [best[0] for best in rows]
+        return rows[0] if is_single else rows
+
+    @checked_call
+    def evaluate(
+        self,
+        data: Data,
+        *,
+        options: SessionOptions = SessionOptions(),
+        progress: bool | Progress = True,
+    ) -> Json:
+        """Score the model on labelled data, under every seed unless it was loaded with one.
+
+        Args:
+            data: A path, the id of a data set on the hub, or records as for training.
+            options: The workspace, where records are kept.
+            progress: Whether to show a bar, or where to.
+
+        Returns:
+            What ``greenadapt evaluate --json`` prints: ``mean`` and ``std`` over the seeds, ``intervals``, ``seeds``.
+
+        Examples:
+            >>> ner.evaluate("test.tsv")["mean"]["f1"]
+            0.87
+        """
+        from greenadapt.stages.evaluate import evaluate
+
+        name = self._only_task("evaluate")
+        session = make_session(options, progress)
+        sources = [str(single_labelled_source(data, session.workspace.root, "data"))]
+        [evaluated] = evaluate(str(self.folder), sources, name, self._reading, (), session.progress)
+        return evaluated.scores
+
+    @property
+    def _names(self) -> tuple[str | None, ...]:
+        from greenadapt.checkpoints.layout import is_multitask, task_names
+
+        if self.task_name is not None or not is_multitask(self.folder):
+            return (self.task_name,)
+        return task_names(self.folder)
+
+    def _only_task(self, method: str) -> str | None:
+        """The name of the only task; raises ``UsageError`` if there are several."""
+        names = self._names
+        if len(names) != 1:
+            named = ", ".join(map(str, names))
+            raise UsageError(f"{method} is for one task, {self.folder} has {len(names)} ({named})", 'load(…, task="…")')
+        return names[0]
+
+    def _folder(self, name: str | None) -> Any:
+        from greenadapt.models.task_folder import TaskFolder
+
+        return TaskFolder.open(str(self.folder), self._reading.seed, name)
+
+    def _predictor_of(self, source: str) -> "Predictor":
+        from greenadapt.inference.predictor import PredictionRequest, Predictor
+
+        names = tuple(name for name in self._names if name is not None)
+        return Predictor(PredictionRequest((str(self.folder),), source, reading=self._reading, tasks=names))
+
+    @cached_property
+    def _predictor(self) -> "Predictor":
+        return self._predictor_of("-")
+
+
+@checked_call
+def load(
+    model: str | PathLike[str] | ModelFolder, task: str | None = None, reading: ReadingOptions = ReadingOptions()
+) -> AdaptedModel | TaskModel | EncoderModel:
+    """Open a model by what its folder holds.
+
+    Args:
+        model: A folder, a hub id, ``"minilm"`` or ``"mpnet"``.
+        task: Which of several tasks.
+        reading: Which of the folder's seeds predicts, and how it reads texts.
+
+    Returns:
+        A ``TaskModel`` for what ``finetune`` wrote and for question answering models from elsewhere, an
+        ``AdaptedModel`` for what ``adapt`` wrote, and an ``EncoderModel`` for any other encoder.
+
+    Raises:
+        MissingError: If there is no such model.
+        InputError: If the folder is another result, or a model of a task that ``finetune`` did not write.
+
+    Examples:
+        >>> greenadapt.load("adapted").words[:2]
+        ['tachycardia', 'intubation']
+        >>> greenadapt.load("runs/tasks-minilm-cola-sst2", task="sst2").predict("A fine film.")["label"]
+        'positive'
+    """
+    from greenadapt.checkpoints.layout import FACTS_FILE, TASK_FILE, is_multitask
+    from greenadapt.checkpoints.source import find_model
+    from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
+    from greenadapt.tokenization.added_words import WORDS_FILE
+
+    name = folder_of(model)
+    source = find_model(name)
+    folder = expanded(name) if expanded(name).is_dir() else source.folder
+    is_ours = (folder / TASK_FILE).is_file() or is_multitask(folder)
+    if is_ours or answers_from_elsewhere(folder):
+        opened = TaskModel(folder, task, reading)
+        for task_name in opened._names:
+            TaskFolder.open(str(folder), reading.seed, task_name)
+        return opened
+    if task is not None or reading.explicit:
+        raise UsageError(f"{name} is an encoder, which predicts nothing", "leave out task and reading")
+    if (folder / FACTS_FILE).is_file() and (folder / WORDS_FILE).is_file():  # pre-training alone leaves no words
+        return AdaptedModel(folder)
+    _refuse_other_head(folder)
+    return EncoderModel(folder)
+
+
+def _refuse_other_head(folder: Path) -> None:
+    """Raise ``InputError`` for a classifier or tagger from elsewhere, whose labels and inputs are not described."""
+    from greenadapt.checkpoints.reader import Checkpoint
+
+    architecture = str((Checkpoint.open(folder).config.get("architectures") or [""])[0])
+    if architecture.endswith(("ForTokenClassification", "ForSequenceClassification", "ForMultipleChoice")):
+        raise InputError(
+            f"{folder} is a {architecture} that finetune did not write, so that its task is not known",
+            "load it with transformers, or train it with greenadapt.finetune",
+        )
 
 
 def folder_of(model: Any) -> str:
@@ -274,3 +556,30 @@ def folder_of(model: Any) -> str:
     if isinstance(model, str):
         return model
     raise UsageError(f"model is of type {type(model).__name__}", "give a folder, a hub id or a model of greenadapt")
+
+
+def _questions(question: str | Iterable[str], context: str | Iterable[str]) -> list[Json]:
+    """Records of questions, each with its context."""
+    questions, contexts = ([texts] if isinstance(texts, str) else list(texts) for texts in (question, context))
+    n = max(len(questions), len(contexts))
+    questions = questions * n if isinstance(question, str) else questions
+    contexts = contexts * n if isinstance(context, str) else contexts
+    if len(questions) != len(contexts):
+        raise UsageError(
+            f"{len(questions)} questions and {len(contexts)} contexts", "give one context, or one for each"
+        )
+    records = ({"question": text, "context": around} for text, around in zip(questions, contexts, strict=True))
+    return list(_cleaned(records, OnlyWarnings()))
+
+
+def _cleaned(rows: Iterable[Any], progress: Progress) -> Iterator[Any]:
+    """Records in JSON's types, and texts as a tokenizer takes them."""
+    from greenadapt.corpus.text import Decoder
+
+    decoder = Decoder()
+    for row in rows:
+        if isinstance(row, str):
+            yield decoder.without_surrogates(row, "data")
+        else:
+            yield decoder.record_without_surrogates(plain_record(row), "data")
+    decoder.warn_replaced("data", progress)
