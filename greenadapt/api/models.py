@@ -80,13 +80,7 @@ class ModelFolder:
         return copy_files((path for path in visible_files(source) if not path.is_dir()), source, Path(folder))
 
     @checked_call
-    def push_to_hub(
-        self,
-        repo: str,
-        *,
-        private: bool = False,
-        progress: bool | Progress = True,
-    ) -> str:
+    def push_to_hub(self, repo: str, *, private: bool = False, progress: bool | Progress = True) -> str:
         """Upload the model to the Hugging Face hub, as ``greenadapt push`` does; this needs a token that may write.
 
         The manifest, predictions and logits of test sets, and hidden files stay here.
@@ -286,10 +280,7 @@ class TaskModel(ModelFolder):
 
     @checked_call
     def __init__(
-        self,
-        folder: str | PathLike[str],
-        task: str | None = None,
-        reading: ReadingOptions = ReadingOptions(),
+        self, folder: str | PathLike[str], task: str | None = None, reading: ReadingOptions = ReadingOptions()
     ) -> None:
         self.folder = expanded(folder).absolute()
         self.task_name = task
@@ -383,13 +374,7 @@ class TaskModel(ModelFolder):
         return (prediction.row(tags=tags) for block in blocks for prediction in block)
 
     @checked_call
-    def answer(
-        self,
-        question: str | Iterable[str],
-        context: str | Iterable[str],
-        *,
-        top: Count = 1,
-    ) -> Any:
+    def answer(self, question: str | Iterable[str], context: str | Iterable[str], *, top: Count = 1) -> Any:
         """Answer questions about texts of any length.
 
         Args:
@@ -430,11 +415,7 @@ class TaskModel(ModelFolder):
 
     @checked_call
     def evaluate(
-        self,
-        data: Data,
-        *,
-        options: SessionOptions = SessionOptions(),
-        progress: bool | Progress = True,
+        self, data: Data, *, options: SessionOptions = SessionOptions(), progress: bool | Progress = True
     ) -> Json:
         """Score the model on labelled data, under every seed unless it was loaded with one.
 

@@ -7,22 +7,10 @@ import typer
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
-from greenadapt.config import (
-    CHOSEN_FOR_VECTORS,
-    AlignConfig,
-    ExpandConfig,
-    SessionOptions,
-    TextOptions,
-    W2VConfig,
-)
+from greenadapt.config import CHOSEN_FOR_VECTORS, AlignConfig, ExpandConfig, SessionOptions, TextOptions, W2VConfig
 
 
-@app.command(
-    epilog=examples(
-        "adapt -c pydocs -m minilm",
-        "adapt abstracts.txt -m minilm --max-words 20000 -o adapted",
-    )
-)
+@app.command(epilog=examples("adapt -c pydocs -m minilm", "adapt abstracts.txt -m minilm --max-words 20000 -o adapted"))
 def adapt(
     ctx: typer.Context,
     *,

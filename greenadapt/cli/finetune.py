@@ -63,19 +63,10 @@ Seeds = Annotated[int, option("--seeds", "Number of models to train, each with i
 FirstSeed = Annotated[int, option("--seed", "The first of the seeds.", Panel.TRAINING)]
 TasksFile = Annotated[
     Path | None,
-    option(
-        "--tasks",
-        "File (.toml) of tasks that share one encoder, instead of --task and --train.",
-        Panel.ADAPTERS,
-    ),
+    option("--tasks", "File (.toml) of tasks that share one encoder, instead of --task and --train.", Panel.ADAPTERS),
 ]
 OutFolder = Annotated[
-    Path | None,
-    option(
-        "--out -o",
-        "Folder of the fine-tuned model [default: runs/TASK-MODEL-DATA-KEY].",
-        Panel.OUTPUT,
-    ),
+    Path | None, option("--out -o", "Folder of the fine-tuned model [default: runs/TASK-MODEL-DATA-KEY].", Panel.OUTPUT)
 ]
 Compare = Annotated[
     str | None,
@@ -83,11 +74,7 @@ Compare = Annotated[
 ]
 Reference = Annotated[
     str | None,
-    option(
-        "--reference",
-        "Train this third model too, and print which share of the gap to it is closed.",
-        Panel.DATA,
-    ),
+    option("--reference", "Train this third model too, and print which share of the gap to it is closed.", Panel.DATA),
 ]
 
 

@@ -16,13 +16,7 @@ Private = Annotated[bool, option("--private", "Create a new repository as a priv
 
 
 @app.command(epilog=examples("push adapted me/minilm-papers --private", "push runs/ner me/diseases"))
-def push(
-    *,
-    folder: Folder,
-    repo: Repo,
-    private: Private = False,
-    as_json: o.AsJson = False,
-) -> None:
+def push(*, folder: Folder, repo: Repo, private: Private = False, as_json: o.AsJson = False) -> None:
     """Upload a model to the Hugging Face hub.
 
     Needs a token: hf auth login, or HF_TOKEN. The manifest (it names files of this machine), predictions and logits of

@@ -67,12 +67,7 @@ Compare = Annotated[
 ]
 TaskOption = Annotated[str | None, option("--task", "Which task of a multitask model answers.")]
 OutFolder = Annotated[
-    Path | None,
-    option(
-        "--out -o",
-        "Write answers.jsonl and scores.json to this folder.",
-        Panel.OUTPUT,
-    ),
+    Path | None, option("--out -o", "Write answers.jsonl and scores.json to this folder.", Panel.OUTPUT)
 ]
 Predictions = Annotated[
     Path | None,

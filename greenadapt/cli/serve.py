@@ -8,11 +8,7 @@ from greenadapt.config import Panel, ReadingOptions, RetrievalConfig, ServeConfi
 from greenadapt.errors import require
 
 Models = Annotated[
-    list[str],
-    option(
-        "--model -m",
-        "A folder that finetune wrote, or a question answering model; repeatable.",
-    ),
+    list[str], option("--model -m", "A folder that finetune wrote, or a question answering model; repeatable.")
 ]
 IndexFolder = Annotated[
     str | None,

@@ -121,10 +121,7 @@ def _call(command: Callable[..., None], *words: str) -> Any:
 
 def test_a_wrong_value_is_one_line_with_the_option_the_value_and_what_is_allowed(run_alone: Run) -> None:
     for options, message in (
-        (
-            ("align", "--method", "typo"),
-            "--method is 'typo', must be one of lstsq, procrustes, identity, random",
-        ),
+        (("align", "--method", "typo"), "--method is 'typo', must be one of lstsq, procrustes, identity, random"),
         (("expand", "--rows", "typo"), "--rows is 'typo', must be one of map, norm, pieces, form"),
         (("w2v", "--epochs", "three"), "--epochs is 'three', must be a whole number, at least 1"),
         (("w2v", "--alpha", "inf"), "--alpha is inf, must be a finite number, from 0.0001 to 100"),

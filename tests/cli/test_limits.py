@@ -11,8 +11,7 @@ from tests.conftest import WORDS, Run
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90", 90), ("45m", 2700), ("1h30m", 5400), ("2D", 172_800), ("4w", 2_419_200)],
+    ("text", "seconds"), [("90", 90), ("45m", 2700), ("1h30m", 5400), ("2D", 172_800), ("4w", 2_419_200)]
 )
 def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
