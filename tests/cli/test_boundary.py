@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -14,9 +13,7 @@ from typing import Any
 import pytest
 
 from greenadapt.cli import boundary
-from greenadapt.cli.settings import commands_of
-from tests.cli.test_commands import QUICK, text
-from tests.support.pages import GROUP
+from tests.cli.test_commands import text
 
 _CHECKPOINT_AT_ONCE = (
     "from greenadapt.cli import main; from greenadapt.vectors import cbow; cbow.CHECKPOINT_SECONDS = 0; main()"
@@ -130,42 +127,6 @@ def test_a_signal_is_one_line_and_leaves_a_checkpoint(
 
 
 @pytest.mark.slow
-@pytest.mark.long
-def test_sigterm_stops_the_processes_that_split(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("".join(f"{line} heart {7919 * line}\n" for line in range(500_000)))
-    options = ["-m", tiny_model(), "--workers", 2, "--workspace", tmp_path / "ws"]
-    process = start("corpus", "prepare", tmp_path / "text.txt", *options, cwd=tmp_path)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        if any(path.stat().st_size for path in (tmp_path / "ws").glob("results/.corpus-*/temporary/ids")):
-            break
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    out, error = process.communicate(timeout=60)
-    assert (process.returncode, out) == (143, ""), error
-    assert [line for line in error.splitlines() if line.startswith("greenadapt: terminated: the same command ")]
-    assert "leaked" not in error  # the semaphores that the processes share
-    assert "Traceback" not in error
-
-
-@pytest.mark.slow
-def test_a_full_disk_is_one_line(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text(text())
-
-    def limit_files() -> None:
-        # Like a full disk, but without privileges: no file may grow beyond 100 kB.
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-
-    command = ["adapt", "-c", "text.txt", "-m", tiny_model(), *QUICK, "--workspace", tmp_path / "ws"]
-    process = start(*command, cwd=tmp_path, preexec_fn=limit_files)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 1, error
-    assert error.strip().splitlines()[-1].startswith("greenadapt: File too large")
-    assert "Traceback" not in error
-
-
-@pytest.mark.slow
 def test_a_locale_without_utf8_gets_question_marks(tmp_path: Path) -> None:
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     environment.pop("PYTHONIOENCODING", None)
@@ -180,12 +141,6 @@ def test_a_locale_without_utf8_gets_question_marks(tmp_path: Path) -> None:
             assert json.loads(out)["text"] == "red Äpfel"
         else:
             assert "red ?pfel" in out
-
-
-def test_every_command_has_quiet() -> None:
-    names = {key: [parameter.opts for parameter in command.params] for key, command in commands_of(GROUP).items()}
-    assert all(["--quiet", "-q"] in options for key, options in names.items() if key != "qa")
-    assert ["--quiet"] in names["qa"]  # whose -q is --question
 
 
 def _plain_environment(workspace: Path) -> dict[str, str]:

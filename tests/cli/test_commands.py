@@ -89,33 +89,19 @@ def test_adapt_prints_the_stages(run: Run, corpus: Path, tiny_model: Callable[..
     assert str(tmp_path) not in card
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", [["corpus", "prepare"], ["w2v"]], ids=" ".join)
-def test_the_corpus_is_an_argument(
-    command: list[str],
-    run: Run,
-    corpus: Path,
-    tiny_model: Callable[..., Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Relative, and with the same result as --corpus."""
-    monkeypatch.chdir(tmp_path)
-    model, quick = tiny_model(), QUICK if command != ["corpus", "prepare"] else ()
-    run(*command, corpus.name, "-m", model, *quick)
-    assert len([*(tmp_path / "ws").glob("results/corpus-*")]) == 1
-    named = (corpus,) if len(command) > 1 else ("-c", corpus)
-    [*_, again] = run(*command, *named, *quick, "--json").stdout.splitlines()
-    assert json.loads(again)["status"] == "up to date"
+def test_the_corpus_is_an_argument(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
+    """Relative, and with the same result as --corpus; also by the name that it has in the workspace."""
+    run("w2v", corpus.name, "-m", tiny_model(), *QUICK)
+    [row] = [row for row in json_lines(run("corpus", "list", "--json")) if row["name"].startswith("text-")]
+    assert row["sources"] == [str(corpus)]
+    for name in (corpus, row["name"]):
+        assert json.loads(run("w2v", "-c", name, *QUICK, "--json").stdout)["status"] == "up to date"
 
 
 def test_a_corpus_that_is_given_twice_is_wrong_usage(run: Run, corpus: Path) -> None:
-    for command in ("adapt", "w2v", "align", "expand"):
-        refused = run(command, "one.txt", "--corpus", "two.txt", code=2)
-        assert refused.stdout == ""
-        [line] = refused.stderr.splitlines()
-        assert "one.txt" in line
-        assert "two.txt" in line
+    [line] = run("adapt", "one.txt", "--corpus", "two.txt", code=2).stderr.splitlines()
+    assert "one.txt" in line
+    assert "two.txt" in line
 
 
 @pytest.mark.parametrize(
@@ -131,15 +117,9 @@ def test_wrong_usage_is_exit_code_2(run: Run, corpus: Path, tiny_model: Callable
     assert "no corpus" in run("w2v", code=2).stderr
     assert run("neighbours", code=2).stderr.splitlines()[-1] == "greenadapt: Missing argument 'words'."
     assert "--window is 0, must be at least 1" in run("w2v", "-c", corpus, "--window", 0, code=2).stderr
-    for memory in ("lots", "inf", "-1"):
-        assert f"--max-memory is '{memory}'" in run("w2v", "-c", corpus, f"--max-memory={memory}", code=2).stderr
-    assert "--seed is -1" in run("align", "-c", corpus, "--seed", -1, code=2).stderr
+    assert "--max-memory is 'lots'" in run("w2v", "-c", corpus, "--max-memory", "lots", code=2).stderr
     assert "--vectors needs --model" in run("align", "--vectors", corpus, code=2).stderr
-    model = tiny_model()
-    for workers in (0, -1):
-        error = run("corpus", "prepare", corpus, "-m", model, "--workers", workers, code=2).stderr
-        assert f"--workers is {workers}, must be at least 1" in error
-    run("adapt", "-c", corpus, "-m", model, *QUICK)
+    run("adapt", "-c", corpus, "-m", tiny_model(), *QUICK)
     assert "--top is -1, must be at least 1" in run("neighbours", "-c", corpus, "heart", "--top", -1, code=2).stderr
     error = run("neighbours", "-c", corpus, "heart-rate", code=2).stderr
     assert "'heart-rate' is 3 words as the model's tokenizer splits it (heart - rate)" in error
@@ -161,11 +141,6 @@ FAILURES: dict[str, Case] = {
         lambda f, m: ["adapt", "-c", f / "text.txt", "-m", "minilmm"],
         r"no model minilmm.*did you mean minilm\?",
     ),
-    "a workspace name of none": (lambda f, m: ["adapt", "-c", f / "text.txt", "-m", "a--b"], "a--b is not a hub id"),
-    "a path as corpus name": (
-        lambda f, m: ["align", "--vectors", _vectors(f / "v.vec", ["a"]), "-m", m(name="other"), "-c", "../../x"],
-        r"no corpus or file is called \.\./\.\./x",
-    ),
     "unwritable workspace": (
         lambda f, m: ["adapt", "-c", f / "text.txt", "-m", m(name="other"), "--workspace", f / "text.txt" / "ws"],
         r"workspace .*ws is not a folder",
@@ -179,36 +154,13 @@ FAILURES: dict[str, Case] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAILURES)
-def test_failures_say_one_line_and_leave_what_was_there(
+def test_failures_say_one_line_and_leave_nothing(
     name: str, run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    run("adapt", "-c", corpus, "-m", tiny_model(), *QUICK)
-    before = snapshot(tmp_path / "ws")
     make, message = FAILURES[name]
-    command = make(tmp_path, tiny_model)
-    assert re.search(message, last_line(run(*command, code=1)))
-    after = snapshot(tmp_path / "ws")
-    assert {path: after[path] for path in before} == before
-    assert [
-        path for path in after if path.endswith("manifest.json") and "/expand-" in path and path not in before
-    ] == []
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    """Content of every file below ``folder`` but locks, links followed."""
-    return {str(path): path.read_bytes() for path in sorted(folder.glob("results/[!.]*/**/*")) if path.is_file()}
-
-
-def test_a_corpus_that_was_used_is_known_by_its_workspace_name(
-    run: Run, corpus: Path, tiny_model: Callable[..., Path]
-) -> None:
-    run("w2v", "-c", corpus, "-m", tiny_model(), *QUICK)
-    rows = json_lines(run("corpus", "list", "--json"))
-    [row] = [row for row in rows if row["name"].startswith("text-")]
-    assert row["sources"] == [str(corpus)]
-    again = json.loads(run("w2v", "-c", row["name"], *QUICK, "--json").stdout)
-    assert again["status"] == "up to date"
+    assert re.search(message, last_line(run(*make(tmp_path, tiny_model), code=1)))
+    assert not [*tmp_path.glob("ws/results/expand-*")]
 
 
 def test_the_list_says_how_large_corpora_are(run: Run) -> None:
@@ -306,11 +258,8 @@ def test_quiet_says_nothing_but_warnings(run: Run, corpus: Path, tiny_model: Cal
     assert (again.stdout, again.stderr) == ("", "")
     assert json.loads(run(*adapt, "--json").stdout)["status"] == "up to date"
     twice = corpus.parent / "twice.txt"
-    broken = run("corpus", "prepare", twice, "-q", "-m", tiny_model())
-    assert broken.stdout == ""
-    [warning] = broken.stderr.splitlines()
+    [warning] = run("corpus", "prepare", twice, "-q", "-m", tiny_model()).stderr.splitlines()
     assert warning.startswith(f"warning: {twice}: replaced 1 broken UTF-8 sequence")
-    assert "up to date" in run("adapt", *adapt[1:-1]).stdout
 
 
 @pytest.mark.slow
@@ -332,16 +281,6 @@ def test_cost_of_a_folder_is_that_of_all_it_was_made_from(
     assert "FOLDER" not in table
     assert "holds no greenadapt result" in last_line(run("cost", tmp_path, code=1))
     assert "leave out one of the two" in run("cost", tmp_path, "-c", corpus, code=2).stderr
-    run("align", "-c", corpus, "--seed", 5)  # another map, under the same name
-    again = run("cost", tmp_path / "one", "--json")
-    assert len([line for line in again.stdout.splitlines() if "folder" in line]) == 4
-
-
-def test_a_failed_run_is_no_corpus(run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
-    (tmp_path / "empty.txt").write_text("\n")
-    run("w2v", "-c", tmp_path / "empty.txt", "-m", tiny_model(), code=1)
-    rows = json_lines(run("corpus", "list", "--json"))
-    assert not [row["name"] for row in rows if row["name"].startswith("empty")]
 
 
 @pytest.mark.slow
@@ -358,18 +297,5 @@ def test_a_map_that_explains_nothing_is_a_warning(run: Run, tiny_model: Callable
     )
     assert re.search(quality, result.stdout)
     run("expand", "--alignment", tmp_path / "map", "--rows", "map", "-o", tmp_path / "adapted")
-    card = (tmp_path / "adapted" / "README.md").read_text("utf-8")
-    assert "the map explains none of the variance" in card
-    assert "R² under 0 means" in card
+    assert "the map explains none of the variance" in (tmp_path / "adapted" / "README.md").read_text("utf-8")
     assert "R² is" not in run(*align, tmp_path / "random", "--method", "random").stderr  # as was asked for
-
-
-def test_a_corpus_of_packages_is_known_by_its_workspace_name(
-    run: Run, tiny_model: Callable[..., Path], tmp_path: Path
-) -> None:
-    recipe = tmp_path / "mine.toml"
-    recipe.write_text('title = "Mine"\nlicence = "none"\nformat = "pydocs"\npackages = ["smart-open"]\n')
-    prepare = ("corpus", "prepare", "-m", tiny_model(), "--workers", 1, "--json")
-    first = json.loads(run(*prepare, recipe).stdout)
-    again = json.loads(run(*prepare, Path(first["folder"]).parents[1].name).stdout)
-    assert (first["status"], again["status"]) == ("done", "up to date")

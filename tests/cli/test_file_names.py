@@ -4,12 +4,9 @@ import io
 import os
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import greenadapt
-from greenadapt.errors import InputError
 from tests.conftest import Run, last_line
 from tests.support.small_tasks import TinyModel, known_text, ner_file
 
@@ -44,57 +41,16 @@ def test_names_that_are_not_utf8_are_refused_first(run_alone: Run, files: Path) 
     before = names(files)
     train = os.fsdecode(b"caf\xe9.tsv")
     for command in (
-        ("adapt", "-c", NAME, "-m", "model"),
         ("adapt", "-c", "docs", "-m", "model", "--out", "adapted"),
-        ("corpus", "prepare", "docs", "-m", "model"),
-        ("pretrain", "--text", "docs", "-m", "model", "--format", "text"),
         ("finetune", "--train", train, "--task", "ner", "-m", "model"),
         ("finetune", "--train", "train.tsv", "--task", "ner", "-m", os.fsdecode(b"mod\xe8le")),
-        ("predict", "-m", "model", "-i", NAME),
-        ("index", "--documents", "docs/a.txt", "--documents", "docs", "--out", "px"),
         ("index", "--documents", "docs/a.txt", "--out", "linked"),
         ("qa", "-m", "model", "--context", "docs/a.txt", "-q", os.fsdecode(b"Caf\xe9?")),
-        ("export", os.fsdecode(b"\xe9.vec"), "--vectors", "docs/a.txt"),
-        ("status", os.fsdecode(b"r\xe9")),
-        ("status", "--workspace", os.fsdecode(b"ws\xe9")),
     ):
         message = last_line(run_alone(*command, code=1))
         assert "is not UTF-8" in message, command
         assert "\\x" in message, command
         assert names(files) == before, command
-
-
-@pytest.mark.slow
-def test_a_folder_whose_name_is_not_utf8_is_refused(
-    run_alone: Run, files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = files / os.fsdecode(b"caf\xe9")
-    folder.mkdir()
-    (folder / "a.txt").write_text(known_text(20))
-    monkeypatch.chdir(folder)
-    for command in (
-        ("index", "--documents", "a.txt", "--out", "px"),
-        ("adapt", "-c", "a.txt", "-m", files / "model"),
-        ("finetune", "--train", files / "train.tsv", "--task", "ner", "-m", files / "model"),
-    ):
-        assert "is not UTF-8" in last_line(run_alone(*command, code=1)), command
-    assert [path.name for path in folder.iterdir()] == ["a.txt"]
-
-
-@pytest.mark.slow
-def test_in_python(files: Path) -> None:
-    before = names(files)
-    calls: list[Any] = [
-        lambda: greenadapt.adapt(files / NAME, model=files / "model", progress=False),
-        lambda: greenadapt.adapt(files / "docs", model=files / "model", progress=False),
-        lambda: greenadapt.finetune(
-            files / "model", task="ner", train=files / os.fsdecode(b"caf\xe9.tsv"), progress=False
-        ),
-    ]
-    for call in calls:
-        with pytest.raises(InputError, match=r"caf\\xe9\.t.. is not UTF-8"):
-            call()
-    assert names(files) == before
 
 
 def test_names_in_archives_are_replaced(run_alone: Run, tmp_path: Path) -> None:

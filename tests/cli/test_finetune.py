@@ -5,7 +5,6 @@ import math
 import os
 import re
 import shlex
-import signal
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -19,12 +18,11 @@ from greenadapt.errors import UsageError
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.store.files import plain
 from tests.conftest import Run, json_lines, last_line
-from tests.support.processes import MODULE, digests, interrupted, launched
+from tests.support.processes import MODULE, launched
 from tests.support.small_tasks import (
     VOCABULARY,
     TinyModel,
     adapted,
-    facts_file,
     lines,
     ner_file,
     qa_file,
@@ -245,9 +243,6 @@ def test_every_setting_of_a_run(requested: Requested, files: tuple[object, ...])
     [
         (("--seeds", 0), "--seeds is 0, must be from 1 to 1000"),
         (("--reference", "x"), "--reference needs --compare"),
-        (("--lr", 0), "--learning-rate is 0.0, must be above 0"),
-        (("--chunk", 0), "--chunk is 0, must be at least 1"),
-        (("--memory", "bertmodel", "--memory-layers", "x"), "--memory-layers is 'x', must be numbers such as 6,12"),
         (("--memory", "bertmodel", "--strategy", "logits", "--memory-layers", "2"), "has no effect with --strategy"),
         (("--adapter", "lhuc"), "--adapter is for tasks that share an encoder: use it with --tasks, or leave it out"),
     ],
@@ -300,26 +295,6 @@ def test_what_fails_says_so_in_a_line(
     assert not (tmp_path / "run").exists()
     report = json.loads(run_alone(*start, *files, "--json").stdout)
     assert report["cost"]["attempts"] == 1  # the state of other settings is not gone on from
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_killed_in_the_middle(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path) -> None:
-    """In the last of the seeds."""
-    model, seed, memory = adapted(tiny_model), 1, ("--memory", "base")
-    facts_file(model)
-    options = ("--batch-size", 8, "--lr", 7e-3, "--epochs", 8, "--seeds", seed + 1, *memory)
-    command = ["finetune", "-m", model, *files, "--max-length", 64, *options]
-    run_alone(*command, "-o", "whole")  # before the other starts, which could else be done before it is interrupted
-    state = f".run-*/seeds/{seed}/.state/state.json"
-    interrupted([*command, "-o", "run"], state, signal.SIGKILL)
-    assert not (tmp_path / "run").exists()
-    assert any(tmp_path.glob(".run-*/seeds/0/scores.json"))
-    resumed = run_alone(*command, "-o", "run")
-    assert re.search(rf"seed {seed}: resuming from step \d+", resumed.stderr)
-    assert resumed.stderr.count("resuming") == 1
-    assert digests(tmp_path / "run") == digests(tmp_path / "whole")
-    assert len(lines(tmp_path / "run" / "seeds" / str(seed) / "history.jsonl")) == 8
 
 
 @pytest.mark.slow

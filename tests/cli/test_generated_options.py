@@ -1,23 +1,16 @@
 """Options that come from configuration classes, and the examples below each help."""
 
-import re
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 import typer
 
-from greenadapt import config as module
-from greenadapt.checkpoints.source import NAMED_MODELS
 from greenadapt.cli.options import Pick, with_options
 from greenadapt.cli.settings import commands_of
 from greenadapt.config import AlignConfig, ExpandConfig, MemoryConfig, RunConfig, TaskConfig, W2VConfig
-from greenadapt.corpus.recipes import list_recipes
 from greenadapt.errors import UsageError
-from greenadapt.fields import Checked, option_fields
-from greenadapt.stages.session import data_name
 from tests.conftest import Run, last_line
 from tests.support.pages import GROUP
 
@@ -30,27 +23,6 @@ def test_every_help_ends_with_examples_that_can_be_typed(command: Any) -> None:
     assert lines
     for line in lines:
         _values(shlex.split(line.strip("-` "))[1:])
-
-
-def test_examples_read_folders_that_examples_make() -> None:
-    written, read = {"runs", *NAMED_MODELS, *(recipe.name for recipe in list_recipes())}, set()
-    for command in LEAVES:
-        for line in re.findall(r"`greenadapt ([^`]+)`", command.epilog):
-            values = _values(shlex.split(line))
-            if values.get("out"):
-                written.add(str(values["out"]))
-            elif command.name == "finetune" and not values.get("tasks"):  # a packaged model and one task
-                written.add(f"runs/{values['task']}-{values['model']}-{data_name(values['train'])}")
-            if values.get("compare"):
-                written.add(f"{values['out']}-{values['compare']}")
-            written |= {str(values["file"])} if command.name == "export" else set()
-            for name in ("model", "base", "vectors", "index", "folder", "folders", "corpus"):
-                value = values.get(name)
-                paths = value if isinstance(value, list | tuple) else [value]
-                read |= {(str(path), line) for path in paths if path not in (None, True, False)}
-    assert len(read) > 20
-    data = (".txt", ".jsonl", ".tsv")
-    assert sorted((name, line) for name, line in read if name not in written and Path(name).suffix not in data) == []
 
 
 def _values(words: list[str]) -> dict[str, Any]:
@@ -128,11 +100,3 @@ def test_a_wrong_value_is_one_line_with_the_option_the_value_and_what_is_allowed
         (("finetune", "--adapter", "pal"), "--adapter is 'pal', must be one of pals, low-rank"),
     ):
         assert last_line(run_alone(*options, code=2)).startswith(f"greenadapt: {message}")
-
-
-def test_every_field_of_a_configuration_with_an_option_has_one_name() -> None:
-    classes = [value for value in vars(module).values() if isinstance(value, type) and value is not Checked]
-    for config in classes:
-        if issubclass(config, Checked):
-            options = option_fields(config)
-            assert len({field.option_name for field in options.values()}) == len(options)

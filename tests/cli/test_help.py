@@ -47,12 +47,6 @@ def test_version() -> None:
     assert printed("--version") == f"greenadapt {greenadapt.__version__}\n"
 
 
-@pytest.mark.parametrize("name", [name for names in PANELS.values() for name in names])
-def test_a_command_is_described_in_at_most_nine_words(name: str) -> None:
-    for command in (GROUP.commands[name], *getattr(GROUP.commands[name], "commands", {}).values()):
-        assert 1 < len(command.help.partition("\n\n")[0].split()) <= 9, command.help
-
-
 def options_in(text: str) -> set[str]:
     """The options that have a line of their own in a help."""
     lines = [line for lines in panels(text).values() for line in lines]

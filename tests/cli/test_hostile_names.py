@@ -33,10 +33,7 @@ def test_a_document_of_an_evil_name_is_one_line_of_search(run_alone: Run, tmp_pa
     "words",
     [
         ["adapt", "-c", EVIL, "-m", "m"],
-        ["adapt", "-c", "x", "-m", "m", "--rows", EVIL],
         [EVIL],
-        ["status", EVIL],
-        ["search", EVIL, EVIL],
         ["w2v", "-c", "x", "-m", "m", "surplus\x1b[2J"],
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import greenadapt
-from greenadapt.config import PAPER, ExpandConfig, SessionOptions, W2VConfig
+from greenadapt.config import PAPER, SessionOptions, W2VConfig
 from greenadapt.errors import UsageError
 from tests.conftest import Run, contents, last_line
 from tests.support.small_tasks import TinyModel, adapted, known_text, ner_file, worded_model
@@ -42,49 +42,32 @@ def model_files(folder: Path) -> dict[str, bytes]:
 def test_the_preset_of_adapt(
     run_alone: Run, adapt: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_alone(*adapt, "-o", "default")
     run_alone(*adapt, "--rows", "map", "-o", "map")
-    run_alone(*adapt, "--preset", "paper", "-o", "paper")
-    assert rows_of(tmp_path / "default") == "form"
-    assert model_files(tmp_path / "paper") == model_files(tmp_path / "map") != model_files(tmp_path / "default")
-    assert preset_options(tmp_path / "paper") == ["--preset paper"]
-    # Single options win.
-    run_alone(*adapt, "--preset", "paper", "--rows", "norm", "-o", "norm")
-    assert rows_of(tmp_path / "norm") == "norm"
-    monkeypatch.setenv("GREENADAPT_EXPAND_ROWS", "pieces")
-    expand = ("expand", "-c", "text.txt", "-m", adapt[4])
-    run_alone(*expand, "--preset", "paper", "-o", "pieces")
-    assert rows_of(tmp_path / "pieces") == "pieces"
-    monkeypatch.delenv("GREENADAPT_EXPAND_ROWS")
-    # A file and the environment set it, too.
+    # In Python, a file and the environment set it, too.
+    w2v = W2VConfig(dim=16, min_count=1, epochs=1, alpha=0.025)
+    with pytest.warns(UserWarning, match="explains nothing|no more than by chance"):
+        greenadapt.adapt(
+            "text.txt", adapt[4], "paper", preset="paper", w2v=w2v, options=SessionOptions(workers=1), progress=False
+        )
     (tmp_path / "set.toml").write_text('[adapt]\npreset = "paper"\n')
     run_alone(*adapt, "--config", "set.toml", "-o", "by-file")
     monkeypatch.setenv("GREENADAPT_PRESET", "paper")
+    expand = ("expand", "-c", "text.txt", "-m", adapt[4])
     run_alone(*expand, "-o", "by-variable")
-    for name in ("by-file", "by-variable"):
+    for name in ("paper", "by-file", "by-variable"):
         assert model_files(tmp_path / name) == model_files(tmp_path / "map")
+    for name in ("by-file", "by-variable"):
         assert preset_options(tmp_path / name) == ["--preset paper"]
+    # Single options win.
+    monkeypatch.setenv("GREENADAPT_EXPAND_ROWS", "pieces")
+    run_alone(*expand, "-o", "pieces")
+    assert rows_of(tmp_path / "pieces") == "pieces"
+    run_alone(*expand, "--rows", "norm", "-o", "norm")
+    assert rows_of(tmp_path / "norm") == "norm"
     # Set for all commands, it does not stand in the way of one where its values have no effect.
     run_alone("assess", "-m", "map", "--words", 5)
     refused = last_line(run_alone("assess", "-m", "map", "--preset", "paper", code=2))
     assert refused.startswith("greenadapt: --preset is for cross-validation")
-    monkeypatch.setenv("GREENADAPT_PRESET", "papers")
-    assert "papers" in last_line(run_alone(*expand, "-o", "none", code=2))
-
-
-def test_the_preset_in_python(run_alone: Run, adapt: tuple[object, ...], tmp_path: Path) -> None:
-    run_alone(*adapt, "--rows", "map", "-o", "map")
-    settings: dict[str, Any] = {
-        "model": adapt[4],
-        "w2v": W2VConfig(dim=16, min_count=1, epochs=1, alpha=0.025),
-        "options": SessionOptions(workers=1),
-        "progress": False,
-    }
-    for name, expand in (("paper", ExpandConfig()), ("norm", ExpandConfig("norm"))):
-        with pytest.warns(UserWarning, match="explains nothing|no more than by chance"):
-            greenadapt.adapt("text.txt", preset="paper", out=name, expand=expand, **settings)
-        assert rows_of(tmp_path / name) == ("map" if name == "paper" else "norm")
-    assert model_files(tmp_path / "paper") == model_files(tmp_path / "map")
 
 
 def test_the_preset_of_cross_validation(

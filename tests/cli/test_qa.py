@@ -105,19 +105,6 @@ def test_a_document_and_questions(run: Run, model: Path, paper: Path, tmp_path: 
     ]
 
 
-def test_output_is_ascii_where_stdout_is(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.txt").write_text("Ärzte — 严重", "utf-8")
-
-    class Plain(io.StringIO):
-        encoding = "ascii"
-
-    stdout = Plain()
-    monkeypatch.setattr("sys.stdout", stdout)
-    app(["qa", "-m", str(model), "--context", str(tmp_path / "a.txt"), "-q", "wer"], standalone_mode=False)
-    assert stdout.getvalue().isascii()
-    assert json.loads(stdout.getvalue())["sentence"] == "Ärzte — 严重"
-
-
 @pytest.mark.slow
 def test_the_view_on_a_terminal(run: Run, model: Path, paper: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ("-m", model, "--context", paper.name, "-q", "what virus", *SHORT, "--max-answer-chars", 30)
@@ -163,20 +150,6 @@ def test_scores_and_comparison_on_a_terminal(model: Path, tmp_path: Path, monkey
     assert view.count("  gold: tachycardia") >= 6
     assert "both tokenizers, averaged" in view
     assert "of 6 answers differ from the base model's" in view
-
-
-def test_rows_are_where_they_belong_while_a_bar_is_shown(
-    model: Path, paper: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    terminal, file = Screen(), io.StringIO()
-    monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setattr("sys.stdout", file)
-    command = ["qa", "-m", str(model), "--context", str(paper), "-q", "what virus", "--max-length", "32"]
-    app(command, standalone_mode=False)
-    assert json.loads(file.getvalue())["question"] == "what virus"
-    assert "what virus" not in terminal.getvalue()
-    assert "questions/s" in terminal.getvalue()
 
 
 @pytest.mark.slow
@@ -233,13 +206,10 @@ def test_what_is_odd_is_answered_and_said(run: Run, model: Path, tmp_path: Path)
 
 FILES = {
     "a.txt": "the virus in the blood",
-    "empty.txt": "",
-    "blank.txt": " \n\n",
     "two.jsonl": '{"text": "a"}\n{"text": "b"}\n',
     "dup.json": json.dumps(
         {"data": [{"paragraphs": [{"context": "a", "qas": [{"id": i, "question": "x"} for i in (1, 1)]}]}]}
     ),
-    "other.json": '{"rows": 1}',
 }
 DOCUMENT = ("--context", "a.txt")
 ASK = ("-q", "what")
@@ -253,9 +223,7 @@ ASK = ("-q", "what")
         ((*DOCUMENT, "--documents", "a.txt", *ASK), 2, "--context and --documents exclude each other"),
         (DOCUMENT, 2, "need questions on the documents"),
         (("--data", "dup.json"), 1, "qas[1] has the id '1', as dup.json: data[0].paragraphs[0].qas[0] has"),
-        (("--data", "dup.json", "--field", "x"), 2, "--field is for documents, not for --data"),
         ((*DOCUMENT, *ASK, "--predictions", "."), 1, ". is a folder: give a file in it"),
-        ((*DOCUMENT, *ASK, "--out", "a.txt"), 1, "a.txt exists and is not a folder"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(
@@ -270,19 +238,7 @@ def test_no_model(run: Run, tiny_model: TinyModel, tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "a.txt").write_text("the virus")
     for name, message in (
-        ("none/of/these", "no model folder none/of/these"),
         ("some-one/no-such-model", "no model some-one/no-such-model here"),
         (tiny_model(), "is not a fine-tuned model: it has no task.json"),
-        (tmp_path, "is not a model folder: it has no config.json"),
     ):
         assert message in last_line(run("-m", name, *DOCUMENT, *ASK, code=1))
-
-
-def test_an_id_does_not_reach_the_terminal_as_a_command(run: Run, model: Path, tmp_path: Path) -> None:
-    record = {"id": "\x1b]0;owned\x07", "question": "what", "context": ""}
-    (tmp_path / "a.jsonl").write_text(json.dumps(record))
-    result = run("-m", model, "--data", "a.jsonl", "--json")
-    assert "such as \ufffd]0;owned\ufffd;" in result.stderr
-    (tmp_path / "b.jsonl").write_text(json.dumps({"quest\x1b[2Jion": "what"}))
-    refused = run("-m", model, "--data", "b.jsonl", code=1)
-    assert "\x1b" not in refused.stderr

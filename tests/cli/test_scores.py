@@ -49,17 +49,6 @@ def test_mean_and_deviation_over_the_seeds() -> None:
     assert parts.rows[1][1:3] == [f"{100 * (1 + 2 / 3) / 2:.2f}", "75.00"]
 
 
-def test_one_seed_has_no_deviation() -> None:
-    table, *_ = score_tables(ner_scores(1))
-    assert table.columns == ["score", "seed 3"]
-
-
-def test_a_type_that_one_seed_alone_predicts() -> None:
-    scores = ner_scores()
-    del scores["seeds"][0]["test"]["by_type"]["Gene"]
-    assert score_tables(scores)[-1].rows[1][2] == "100.00"
-
-
 def test_classes_and_the_development_set(capsys: pytest.CaptureFixture[str]) -> None:
     scores = class_scores(["a", "b", "b"], ["a", "b", "a"])
     seeds = [{"seed": 0, "dev": scores, "test": {**scores, "views": {"base": scores}}}]
@@ -88,11 +77,6 @@ def test_questions_with_and_without_answer() -> None:
     table, parts = score_tables(scores)
     assert [row[0] for row in table.rows] == ["f1", "em", "substr"]
     assert parts.rows[1] == ["no_answer", "75.00", "50.00", "50.00", "1,200"]
-
-
-def test_nothing_scored(capsys: pytest.CaptureFixture[str]) -> None:
-    print_scores({"task": "ner", "main": "f1", "pool": "mean", "seeds": [{"seed": 0}]})
-    assert "nothing was scored" in capsys.readouterr().out
 
 
 OURS = {"model": "ours", "score": 0.84, "std": 0.01}

@@ -7,7 +7,7 @@ import pytest
 import typer.main
 
 from greenadapt.cli import app
-from greenadapt.cli.settings import command_line, commands_of, find_settings, options_of, variable
+from greenadapt.cli.settings import command_line, commands_of
 from tests.conftest import Run, last_line
 
 GROUP: Any = typer.main.get_command(app)
@@ -99,11 +99,9 @@ def test_manifests_keep_a_command_that_makes_the_same_result(folder: Path, monke
     ("content", "code", "facts"),
     [
         ("[w2v]\nepochs = 0", 2, ("in s.toml, [w2v] epochs is 0, must be at least 1",)),
-        ("[w2v]\nepochs = true", 2, ("[w2v] epochs is True",)),
         ("[w2v]\nkeep-duplicates = 'x'", 2, ("[w2v] keep-duplicates is 'x', must be true or false",)),
         ("[w2v]\nepoch = 1", 1, ("s.toml, [w2v] has the unknown key epoch", "did you mean epochs")),
         ("[w2w]\nepochs = 1", 1, ("s.toml has the unknown table w2w", "did you mean w2v")),
-        ("[align]\nepochs = 1", 1, ("s.toml, [align] has the unknown key epochs",)),
         ("[w2v]\nepochs 1", 1, ("s.toml is not TOML", "line 2")),
         (None, 1, ("no file s.toml",)),
     ],
@@ -132,21 +130,3 @@ def test_what_is_set_for_all_is_ignored_where_it_has_no_use(run_alone: Run, monk
     assert "nowhere" in last_line(run_alone("cost", "nowhere", code=1))
     assert command_line() == "greenadapt cost nowhere"
     assert "--corpus chooses from the workspace" in last_line(run_alone("cost", "nowhere", "-c", "pydocs", code=2))
-
-
-def test_options_for_all_may_be_called_like_commands(folder: Path) -> None:
-    named = {name for command in COMMANDS.values() for name in options_of(command)} & COMMANDS.keys()
-    assert {"index", "tasks"} <= named
-    for name in named:
-        (folder / "s.toml").write_text(f'{name} = "x"\n')
-        assert all("[" not in setting.location for setting in find_settings(GROUP, name, "s.toml").values())
-        (folder / "s.toml").write_text(f"[{name}]\nquiet = true\n")
-        assert find_settings(GROUP, name, "s.toml")["quiet"].location == f"in s.toml, [{name}] quiet"
-
-
-def test_every_option_of_every_command_has_a_variable_of_its_own() -> None:
-    of_commands = [variable(key, option) for key, command in COMMANDS.items() for option in options_of(command)]
-    for_all = {variable("", option) for command in COMMANDS.values() for option in options_of(command)}
-    assert len(of_commands) == len(set(of_commands)) > 250
-    assert for_all & {*of_commands, "GREENADAPT_HOME"} == set()
-    assert {"GREENADAPT_W2V_EPOCHS", "GREENADAPT_CORPUS_PREPARE_JSON", "GREENADAPT_PREDICT_INPUT"} <= set(of_commands)

@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from tests.conftest import Run, last_line
@@ -84,26 +83,8 @@ def test_what_cannot_be(run_alone: Run, shared: Path) -> None:
 
 
 @pytest.mark.slow
-def test_shared_projections_and_own_poolers(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
-    """The file of each task has a copy of the projections, so that it needs no file of another task."""
-    text = (tmp_path / toml(tmp_path, "ill.1", "number")).read_text().replace("test = ", "dev = ")
-    (tmp_path / "many.toml").write_text(text)
-    options = ("--tasks", "many.toml", "-m", adapted(tiny_model), *QUICK, "--keep", "best", "-o", "shared")
-    run_alone("finetune", *options, "--share-projections", "--own-pooler")
-    first, second = (load_file(tmp_path / f"shared/tasks/{name}/weights.safetensors") for name in ("ill.1", "number"))
-    projections = [name for name in first if ".encode." in name or ".decode." in name]
-    assert len(projections) == 4
-    assert all(torch.equal(first[name], second[name]) for name in projections)
-    assert not torch.equal(first["pooler.dense.weight"], second["pooler.dense.weight"])
-    card = " ".join((tmp_path / "shared/README.md").read_text().split())
-    assert "(all tasks share the projections), a pooler and a head" in card
-    of_questions = ("finetune", "--tasks", toml(tmp_path, "qa"), "-m", tmp_path / "adapted", "--own-pooler")
-    assert "--own-pooler is for tasks that classify texts" in last_line(run_alone(*of_questions, code=2))
-
-
-@pytest.mark.slow
 def test_heads_of_two_layers(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
-    """Train alone and on a shared encoder, and predict; the model card names no plain model."""
+    """Train and predict; the model card names no plain model."""
     model = adapted(tiny_model)
     data = [task_file(tmp_path, "ill.1", part).name for part in ("train", "test")]
     deep = ("--head-layers", 2, "--head-dropout", 0.5)
@@ -117,10 +98,3 @@ def test_heads_of_two_layers(run_alone: Run, tiny_model: TinyModel, tmp_path: Pa
     card = (tmp_path / "alone/README.md").read_text()
     assert "its head has two layers" in card
     assert "AutoModelFor" not in card
-    file = toml(tmp_path, "ill.1", "ner")
-    text = (tmp_path / file).read_text().replace("max-length = 64", "max-length = 64\nhead-layers = 2", 1)
-    (tmp_path / "deep.toml").write_text(text)
-    run_alone("finetune", "--tasks", "deep.toml", "-m", model, *QUICK, "-o", "both")
-    part = load_file(tmp_path / "both/tasks/ill.1/weights.safetensors")
-    assert part["head.first.weight"].shape == (32, 32)
-    assert run_alone("predict", "--model", "both", "--task", "ill.1", "--input", data[1]).stdout

@@ -75,13 +75,10 @@ def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Pa
     ("words", "names"),
     [
         ("expand -c t.txt --rows form --replace-all", ("--replace-all", "--rows map", "--rows form")),
-        ("finetune --task ner -m m --train t.tsv --gpus-each 1", ("--gpus-each", "--cluster")),
         ("finetune --task ner -m m --train t.tsv --strategy single", ("--strategy", "--memory")),
         ("predict -m m -i t.txt --bio --json", ("--bio", "--json")),
         ("adapt -c t.txt -m m --field abstract", ("--field", "t.txt", "--format")),
-        ("pretrain -m m --text t.txt --field abstract", ("--field", "t.txt")),
         ("qa -m m --data t.jsonl --format text", ("--format", "--data")),
-        ("qa -m m --index ix -q x --field abstract", ("--field", "index")),
         ("report a --corpus pydocs", ("--corpus", "folders")),
     ],
 )  # fmt: skip

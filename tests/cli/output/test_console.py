@@ -1,7 +1,6 @@
 """Messages, bars and tables, on terminals of any width and in files."""
 
 import io
-import json
 import re
 import warnings
 from pathlib import Path
@@ -40,26 +39,6 @@ def test_a_log_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str], mo
     half, whole = capsys.readouterr().err.splitlines()
     assert half == "training: 2 of 10 words in 70 s (35 s/word, about 280 s left)"
     assert whole == "training: 10 of 10 words in 350 s (35 s/word)"
-
-
-def test_a_log_says_how_fast_the_last_minute_was(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """300 words in 10 minutes, then ten times as many: at the end of each line the speed of all is none of both."""
-    clock = 100.0
-    monkeypatch.setattr(console.time, "monotonic", lambda: clock)
-    with console.make_progress().bar("training", 3300, "words") as bar:
-        for amount in (0.5, 5):
-            for _ in range(600):
-                clock += 1
-                bar.advance(amount)
-    lines = capsys.readouterr().err.splitlines()
-    assert "(2 s/word, about 6539 s left)" in lines[0]
-    assert lines[-1] == "training: 3.3k of 3.3k words in 1200 s (2.75 words/s)"
-    speeds = [re.findall(r"\((.*), about (\d+) s left\)", line) for line in lines[:-1]]
-    assert [speed for [(speed, _)] in speeds[11:]] == ["5 words/s"] * len(speeds[11:])
-    [(_, remaining)], elapsed = speeds[-1], int(re.findall(r"in (\d+) s", lines[-2])[0])
-    assert int(remaining) == 1200 - elapsed
 
 
 def test_what_an_earlier_run_did_counts_but_makes_no_speed(
@@ -122,13 +101,6 @@ def test_warnings_of_libraries_look_as_ours(capsys: pytest.CaptureFixture[str]) 
         console.warn_in_words()
         warnings.warn("this is\nold", UserWarning, stacklevel=1)
     assert capsys.readouterr().err == "warning: this is old\n"
-
-
-def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    console.print_json({"word": "Ärzte\n", "n": 1})
-    out = capsys.readouterr().out
-    assert out.count("\n") == 1
-    assert json.loads(out) == {"word": "Ärzte\n", "n": 1}
 
 
 COLUMNS = ["stage", "time", "memory"]
