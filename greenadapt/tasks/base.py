@@ -66,19 +66,20 @@ IGNORED = -100
 
 @dataclass(frozen=True, eq=False)
 class Feature:
-    """A sequence that the model reads, in one tokenization.
-
-    ``ids`` (n,) int32 with special tokens, rows of the model's whole embedding; ``types`` (n,) int32, the segment of
-    each piece; ``units`` int32, the unit of the example (a word of a sentence or of a context; 0, the text) that each
-    output of the model belongs to, -1 for none: (n,) for a head with an output per piece, (1,) for a head with an
-    output per text. ``target`` is the label: NER (n,) int64, ``IGNORED`` for pieces without a label; classification ()
-    int64 or float32; QA (2,) int64, first and last piece; ``None`` in prediction.
-    """
+    """A sequence of n pieces that the model reads, in one tokenization."""
 
     ids: IntArray
+    """(n,) int32: the rows of the embedding, special tokens included."""
     types: IntArray
+    """(n,) int32: the segment of each piece."""
     units: IntArray
+    """The unit that each output of the model belongs to, int32; -1: to none. Units are the words of a sentence or a
+    context, or the whole text (0). A head has an output per piece, (n,), or one per text, (1,).
+    """
     target: Array | None = None
+    """The label. NER: (n,) int64, ``IGNORED`` for pieces without a label. Classification: () int64 or float32. QA: (2,)
+    int64, the first and the last piece of the answer. ``None`` in prediction.
+    """
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -130,21 +131,6 @@ class Input:
     """The number of units of the example, the same in both views."""
     example: Any = None
     """The example, for the consumer of the model's outputs; ``None`` in training."""
-
-
-def flattened(inputs: Sequence[Input]) -> tuple[list[Feature], IntArray, IntArray]:
-    """The features of all inputs, those that both views share only once, and for each input and view (0: base, 1:
-    expanded) the index of its first feature and their number, (n, 2) int64 each.
-    """
-    features: list[Feature] = []
-    firsts, counts = np.zeros((2, len(inputs), 2), np.int64)
-    for i, item in enumerate(inputs):
-        firsts[i], counts[i] = len(features), len(item.base)
-        features += item.base
-        if item.expanded is not item.base:
-            firsts[i, 1], counts[i, 1] = len(features), len(item.expanded)
-            features += item.expanded
-    return features, firsts, counts
 
 
 @dataclass(frozen=True)

@@ -72,8 +72,8 @@ def windows(m: int, q: int, max_length: int = 512, n_special: int = 3) -> list[W
 
     A window has ``room = max_length - n_special - q`` pieces, ``room // 2`` of them active; the active slices tile the
     context. The other pieces are split between both sides, with an odd piece on the right; at the ends of the context,
-    what one side cannot use goes to the other. Raises ``InputError`` if the question is longer than
-    ``longest_question``.
+    what one side cannot use goes to the other. Neighbouring windows of the same pieces, which have the same outputs,
+    are one. Raises ``InputError`` if the question is longer than ``longest_question``.
     """
     room = max_length - n_special - q
     width = room // 2
@@ -84,7 +84,11 @@ def windows(m: int, q: int, max_length: int = 512, n_special: int = 3) -> list[W
         a_r = min(m, a_l + width)
         spare = room - (a_r - a_l)
         p_l = min(a_l, max(spare // 2, spare - (m - a_r)))
-        result.append(Window(a_l, a_r, p_l, min(m - a_r, spare - p_l)))
+        window = Window(a_l, a_r, p_l, min(m - a_r, spare - p_l))
+        if result and (result[-1].begin, result[-1].end) == (window.begin, window.end):
+            previous = result.pop()
+            window = Window(previous.a_l, a_r, previous.p_l, window.p_r)
+        result.append(window)
     return result
 
 
@@ -112,19 +116,6 @@ def strided(m: int, q: int, stride: int, max_length: int = 384, n_special: int =
         Window(a_l, a_r, a_l - begin, min(m, begin + room) - a_r)
         for begin, a_l, a_r in zip(begins, edges, edges[1:], strict=False)
     ]
-
-
-def merged(sequence: list[Window]) -> list[Window]:
-    """Merge consecutive windows with the same pieces, which have the same outputs, such as the last ones of a
-    context.
-    """
-    result: list[Window] = []
-    for window in sequence:
-        if result and (result[-1].begin, result[-1].end) == (window.begin, window.end):
-            previous = result.pop()
-            window = Window(previous.a_l, window.a_r, previous.p_l, window.p_r)
-        result.append(window)
-    return result
 
 
 N_BEST = QaConfig.n_best
@@ -323,7 +314,7 @@ class QuestionTask:
                 for pieces, unit_of_piece, question_pieces in zip(context, units_of_view, pieces_of_view, strict=True):
                     m, ids = len(pieces.ids), question_pieces.ids[:room]
                     if self.stride is None:
-                        sequence = merged(windows(m, len(ids), *limits))
+                        sequence = windows(m, len(ids), *limits)
                     else:
                         sequence = strided(m, len(ids), self.stride, *limits)
                     is_cut = len(question_pieces.ids) > room
@@ -370,7 +361,7 @@ class _View:
     def feature_with_target(self, window: Window, answer: tuple[int, int] | None) -> Feature:
         """The model's input for a window; its target is the first and last piece of ``answer``, or [CLS] for ``None``.
 
-        Its units are all complete words in the window, and [CLS] after the last word of the context.
+        Its units are the words that are whole in the window, and [CLS], which counts as the word after the last.
         """
         feature, words = self.feature(window), self.context_units
         begin = len(feature) - 1 - (window.end - window.begin)

@@ -15,7 +15,7 @@ from greenadapt.errors import InputError
 from greenadapt.models.rows import RowMap
 from greenadapt.models.weights import MemoryInput
 from greenadapt.store.arrays import Array, BoolArray, IntArray, offsets_of
-from greenadapt.tasks.base import IGNORED, Features, Input, flattened
+from greenadapt.tasks.base import IGNORED, Feature, Features, Input
 
 
 def loss_sum(head: str, output: Mapping[str, torch.Tensor], batch: "Batch") -> torch.Tensor:
@@ -106,7 +106,14 @@ class TaskDataset:
         """
         if not items:
             raise InputError("there is nothing to train on", "give training files that have examples")
-        features, firsts, counts = flattened(items)
+        features: list[Feature] = []
+        firsts, counts = np.zeros((2, len(items), 2), np.int64)
+        for i, item in enumerate(items):
+            firsts[i], counts[i] = len(features), len(item.base)
+            features += item.base
+            if item.expanded is not item.base:
+                firsts[i, 1], counts[i, 1] = len(features), len(item.expanded)
+                features += item.expanded
         ids = np.concatenate([feature.ids for feature in features])
         types = np.concatenate([feature.types for feature in features]).astype(np.int8)
         targets = [np.asarray(feature.target) for feature in features]
