@@ -104,7 +104,7 @@ def predict(
     from greenadapt.cluster import Spread
     from greenadapt.inference.predictor import PredictionRequest, Predictor
 
-    names = () if task is None else tuple(name.strip() for name in task.split(","))
+    names = () if task is None else tuple(dict.fromkeys(name.strip() for name in task.split(",")))
     request = PredictionRequest(tuple(model), source, format, reading, ensemble, names, files.columns)
     predictor, progress = Predictor(request), make_progress(is_read=False)
     if bio or spans:

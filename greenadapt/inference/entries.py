@@ -15,7 +15,6 @@ from greenadapt.corpus.opening import (
     data_suffix,
     input_name,
     note_terminal,
-    open_binary,
     open_input,
     refuse_zip,
     require_names,
@@ -28,7 +27,6 @@ from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageEr
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json
 from greenadapt.tasks.conll import conll_sentences
-from greenadapt.tasks.questions import refuse_squad
 from greenadapt.tasks.records import records
 
 EntryFormat = Literal["text", "jsonl", "conll"]
@@ -70,13 +68,15 @@ def read_entries(
 ) -> Iterator[Entry]:
     """The entries of ``source`` (a file, compressed or not, or ``-`` for standard input), lazily.
 
-    ``kind=None`` takes JSON lines, or a JSON array, where the name ends in .jsonl, .json or .ndjson, rows of a table on
-    a .csv or .tsv except for NER, CoNLL columns for NER on a .conll, .bio, .iob or .iob2, and else text. Every line of
-    text is an entry, also an empty one; empty lines between JSON objects or sentences are none. Of CoNLL columns only
-    the words are read, see ``conll_sentences``; ``columns`` names the columns, by default as in training. Raises
-    ``InputError`` with line and column where a line is not a JSON object, has an empty word or lacks what ``reader``
-    needs, or the file is SQuAD's JSON, and ``UsageError`` for a table where the model is for NER, and for CoNLL columns
-    where it is not.
+    Without a ``kind`` the suffix decides:
+
+    - .jsonl, .json, .ndjson: JSON lines or a JSON array
+    - .csv, .tsv: the rows of a table, not for NER
+    - .conll, .bio, .iob, .iob2: for NER, the words of CoNLL columns, see ``conll_sentences``
+    - else: lines of text; an empty line is an entry, too
+
+    ``columns`` names the columns of CoNLL files, by default as in training. Raises ``InputError`` with the line of what
+    cannot be read, and ``UsageError`` for a format that is not for this task.
     """
     kind = kind or _kind_of(source, reader.name)
     if columns and kind != "conll":
@@ -159,8 +159,6 @@ def _kind_of(source: str, task: str) -> EntryFormat | None:
             f"{source} is a table by its name, and the model is for {task}",
             "give JSON lines" if task != "ner" else "give JSON lines, or --format conll if its first column has words",
         )
-    if suffix == ".json" and task == "qa":
-        refuse_squad(source)
     if suffix in CONLL_SUFFIXES and task == "ner":
         return "conll"
     return "jsonl" if suffix in JSON_SUFFIXES else "text"
@@ -209,8 +207,8 @@ class Names:
             )
 
     def name(self, document: Document) -> str:
-        """The document's own id; where another has that, or it has none, its place, such as ``a.jsonl:3``; and where
-        another has that too, such as the second article of an XML file, its place and ``#2``.
+        """The document's own id. If it has none, or another document has it, its place, such as ``a.jsonl:3``; if
+        another has that as well, such as the first article of an XML file, the place and ``#2``.
         """
         own, where = (self._decoder.without_surrogates(name, name) for name in (document.id, document.name))
         name = own if own and own not in self.taken else where
@@ -231,45 +229,39 @@ def read_texts(
 ) -> Iterator[NamedText]:
     """The documents of a file, a folder, a tar archive, or of standard input for ``-``, lazily.
 
-    ``format`` is one of ``DOCUMENT_FORMATS``; ``None`` goes by the suffix, and takes standard input as text. In
-    plain text ``sample_by`` says what a document is, by default a line. It is verbatim: line breaks inside stay as they
-    are, only a byte order mark is dropped, and white space around a line or a paragraph.
-    An object of JSON lines is one, the strings in ``fields`` verbatim with a line break between; a row of a table, a
-    CORD-19 parse and an article are the paragraphs that the corpus readers find in them, one per line.
+    ``format`` is one of ``DOCUMENT_FORMATS``; without it the suffix decides, and standard input is text. ``sample_by``
+    says whether a line (the default), a paragraph or a file of plain text is a document; its text is kept as it is, but
+    for white space around it. A JSON object is a document of the strings in ``fields``, with a line break between. So
+    is a row of a table, a CORD-19 parse or an article, with a line per paragraph that the corpus readers find in it.
 
-    A document is called by its own id (``id``, ``document_id``, ``doc_id`` or ``paper_id`` of a record), else by its
-    path as it was given, with the line or the archive's member where there is one; see ``Names``, which several
-    sources can share, so that no two names are the same.
+    A document has the name that ``Names`` gives it; sources that share ``names`` have no name twice.
 
     Files of unknown kinds and documents without text are left out, with a warning that counts them. Raises
     ``MissingError`` if nothing is there, ``UsageError`` for an unknown format, and ``InputError`` if the format
-    is unknown, a file is broken, there is no text at all, or ``source`` holds questions.
+    is unknown, a file is broken, or there is no text at all.
     """
     is_by_name, kind = format is None, _kind(source, format)
     names, decoder = names or Names(), Decoder()
     name, counts = input_name(source), decoder.counts
     note_terminal(source, progress)
-    try:
-        for document in read_whole(source, kind, fields, decoder, sample_by or "line"):
-            text = decoder.without_surrogates("\n".join(document.lines), document.name)
-            is_first = not counts["documents"] + counts["empty"]
-            if is_first and is_by_name and kind == "text" and text.startswith(('{"', '[{"')):
-                raise InputError(f"{name} looks like JSON, not text", "give --format jsonl, or --format text")
-            if not text.strip():
-                counts["empty"] += 1
-                continue
-            counts["documents"] += 1
-            if sample_by is None and _format_within(document.name, kind) == "text":
-                names.lines[name] += 1
-            title = decoder.without_surrogates(document.title, document.name)
-            yield NamedText(names.name(document), text, title)
-    except InputError:
-        if source != STDIN and Path(source).is_file() and _is_empty(source):
-            raise _without_text(name, Decoder()) from None
-        refuse_squad(source)
-        raise
+    for document in read_whole(source, kind, fields, decoder, sample_by or "line"):
+        text = decoder.without_surrogates("\n".join(document.lines), document.name)
+        is_first = not counts["documents"] + counts["empty"]
+        if is_first and is_by_name and kind == "text" and text.startswith(('{"', '[{"')):
+            raise InputError(f"{name} looks like JSON, not text", "give --format jsonl, or --format text")
+        if not text.strip():
+            counts["empty"] += 1
+            continue
+        counts["documents"] += 1
+        format_within = format_of(document.name.rpartition(":")[0]) if kind == "auto" else kind
+        if sample_by is None and format_within == "text":
+            names.lines[name] += 1
+        title = decoder.without_surrogates(document.title, document.name)
+        yield NamedText(names.name(document), text, title)
     if not counts["documents"]:
-        raise _without_text(name, decoder)
+        if skipped := decoder.skipped_files():
+            raise InputError(f"{name} has no text: skipped {skipped}", "for text give --format")
+        raise InputError(f"{name} has no text", "give a document with text")
     warn_skipped(name, decoder, progress)
     if empty := counts["empty"]:
         progress.warn(f"{name}: left out {counted(empty, 'document')} without text")
@@ -296,19 +288,3 @@ def _kind(source: str, format: str | None) -> str:  # noqa: A002  (the option's 
             f"give a file named {_SUFFIXES}, or say --format, one of {', '.join(formats)}",
         )
     return kind
-
-
-def _format_within(name: str, kind: str) -> str:
-    """The format of the document ``name`` of a source of this ``kind``."""
-    return format_of(name.rpartition(":")[0]) if kind == "auto" else kind
-
-
-def _without_text(name: str, decoder: Decoder) -> InputError:
-    if skipped := decoder.skipped_files():
-        return InputError(f"{name} has no text: skipped {skipped}", "for text give --format")
-    return InputError(f"{name} has no text", "give a document with text")
-
-
-def _is_empty(path: str) -> bool:
-    with open_binary(path) as stream:
-        return not stream.read(1)

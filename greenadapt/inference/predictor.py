@@ -44,17 +44,10 @@ class PredictionRequest:
     """See ``read_entries``."""
 
     def __post_init__(self) -> None:
-        if not self.models:
-            raise UsageError("no model", "give the folder that finetune wrote with --model")
         if self.ensemble is not None and len(self.models) == 1:
             raise UsageError(
                 f"--ensemble {self.ensemble} needs several models, there is one", "give each with a --model of its own"
             )
-        if not all(self.tasks):
-            raise UsageError("--task has an empty name", "give names with commas between them, such as --task a,b")
-        for name, n in Counter(self.tasks).items():
-            if n > 1:
-                raise UsageError(f"--task has {name} {n} times", "give each task once")
         if len(self.models) > 1 and len(self.tasks) > 1:
             raise UsageError(
                 f"{len(self.models)} models and {len(self.tasks)} tasks: several models answer together for one task",

@@ -379,14 +379,13 @@ def _begins_with_hash(row: ConllRow) -> bool:
 def conll_sentences(
     lines: Iterable[tuple[int, str]], path: str, columns: Sequence[str] = ()
 ) -> Iterator[tuple[Layout, list[ConllRow]]]:
-    """The words of each sentence of a file with a word per line and, in columns separated by tabs or spaces, what is
-    known of it; and which columns are read.
+    """The sentences of a CoNLL file, each as the rows of its words, with the layout of the columns.
 
-    Empty lines and ``-DOCSTART-`` separate sentences. Lines with # before a sentence that cannot be a word of it are
-    comments, and a first line with names of columns is none. ``columns`` are the names of the columns, among them
-    ``word`` and perhaps ``tag``; without them the word is the first column, or the second where the first counts the
-    words of each sentence. Raises ``InputError`` with the line of an empty word or of another number of columns, and
-    for CoNLL-2012.
+    A line has a word and its other columns, separated by tabs or spaces. Empty lines and ``-DOCSTART-`` separate
+    sentences. A line with # before a sentence is a comment unless it can be a word, and a first line with the names of
+    columns is skipped. ``columns`` names the columns, one of them ``word``. Without them the word is in the first
+    column, or in the second if the first counts the words of each sentence. Raises ``InputError`` with the line of an
+    empty word or of another number of columns, and for CoNLL-2012.
     """
     layout = Layout.named(columns) if columns else None
     held: list[list[ConllRow]] = []
@@ -490,11 +489,11 @@ def _tag_column(layout: Layout, rows: Sequence[ConllRow], path: str) -> int:
 def in_iob2(
     sentences: Sequence[Sentence], where: Callable[[int, int], str], source: str, progress: Progress
 ) -> list[Sentence]:
-    """The sentences of a file with their tags in IOB2; all tags of the file decide which scheme they are in.
+    """The sentences of a file with their tags in IOB2, from the scheme that all tags of the file are in.
 
-    Tags without B and I are types without prefixes (IO), also ``E-mail``; of such a type neighbouring words are an
-    entity, as a note says. If all are S, or all U, they are single words of BIOES or BILOU. ``where(i, j)`` is the
-    place of word j of sentence i. Raises ``InputError`` with the place of what is no tag.
+    If no tag begins with B or I, the tags are types without prefixes (IO), also ``E-mail``: neighbouring words of one
+    type are an entity, and a note says so. If then all begin with S, or all with U, they are entities of a word each
+    (BIOES, BILOU). ``where(i, j)`` is the location of word j of sentence i; ``InputError`` names it if its tag is none.
     """
     all_tags = {tag for sentence in sentences for tag in sentence.tags or ()}
     types = sorted(all_tags - {"O"})
@@ -541,23 +540,16 @@ def tagged_record(
         if (spans := _spans(record, where)) is not None:
             sentence = split_text(Decoder().without_surrogates(record["text"], where), split)
             return Sentence(sentence.words, _tags_of(spans, sentence, where, counts), group=_document(record))
-    words = () if field is None else tokens_of(record, where)
     if field is None:
         raise InputError(
             f"{where} has no tags, and no entities",
             'give an object such as {"tokens": ["a", "rash"], "tags": ["O", "B-X"]} or '
             '{"text": "a rash", "label": [[2, 6, "X"]]}',
         )
-    tags = _checked_tags(record[field], field, len(words), where)
-    text, spans = record.get("text"), _spans(record, where) if "words" in record else None
-    if spans is not None and isinstance(text, str):  # as predictions with tags have
-        of_entities = _tags_of(spans, _placed(words, text, where), where, counts)
-        if tags != of_entities:
-            raise InputError(
-                f"{where}: tags and entities differ ({' '.join(tags)}; {' '.join(of_entities)})",
-                "leave out one of them",
-            )
-    return Sentence(words, tags, group=_document(record))
+    words = tokens_of(record, where)
+    if "words" in record and isinstance(record.get("entities"), list):  # as predictions with tags have
+        raise InputError(f"{where} has both tags and entities", "leave out the one that was not corrected")
+    return Sentence(words, _checked_tags(record[field], field, len(words), where), group=_document(record))
 
 
 def _document(record: Json) -> str:
@@ -570,8 +562,6 @@ def _checked_tags(tags: Any, field: str, n_words: int, where: str) -> tuple[str,
     if len(tags) != n_words:
         raise InputError(f"{where}: {n_words} tokens and {len(tags)} {field}", "give each token one tag")
     for position, tag in enumerate(tags, start=1):
-        if isinstance(tag, int):
-            raise InputError(f"{where}: tag {position} is the number {tag}, which has no name", _NEED_TAG)
         if not isinstance(tag, str):
             raise InputError(f"{where}, tag {position}: {tag!r} is not a tag", _NEED_TAG)
     return tuple(tags)
@@ -608,18 +598,11 @@ def _span(item: Any, where: str) -> _Span:
         start, end, kind = item if isinstance(item, list) and len(item) == 3 else (None, None, None)
         text = None
     [kind] = kind if isinstance(kind, list) and len(kind) == 1 else [kind]
-    start, end = _as_offset(start), _as_offset(end)
-    if start is None or end is None or not isinstance(kind, str) or not kind:
+    if type(start) is not int or type(end) is not int or not isinstance(kind, str) or not kind:
         raise InputError(
             f"{where} has no start, end and type", 'give [0, 4, "X"] or {"start": 0, "end": 4, "type": "X"}'
         )
     return _Span(start, end, kind, text if isinstance(text, str) else None)
-
-
-def _as_offset(value: Any) -> int | None:
-    """A whole number, also as ``6.0`` or ``"6"``, as programs for tables write it."""
-    is_number = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return int(float(value)) if is_number and re.fullmatch(r"-?\d{1,15}(\.0*)?", str(value)) else None
 
 
 def _tags_of(spans: Sequence[_Span], sentence: Sentence, where: str, counts: Counter[str]) -> tuple[str, ...]:
@@ -628,10 +611,8 @@ def _tags_of(spans: Sequence[_Span], sentence: Sentence, where: str, counts: Cou
     begins, ends = [begin for begin, _ in places], [end for _, end in places]
     tags, owners = ["O"] * len(places), dict[int, int]()
     for number, span in enumerate(spans, start=1):
-        entity, stated = (
-            f"{where}: entity {number} ({span.type}, {span.start} to {span.end})",
-            text[span.start : span.end],
-        )
+        entity = f"{where}: entity {number} ({span.type}, {span.start} to {span.end})"
+        stated = text[span.start : span.end]
         if not 0 <= span.start < span.end <= len(text):
             raise InputError(f"{entity} is not in the text, which has {counted(len(text), 'character')}", "correct it")
         if span.text is not None and span.text != stated:
@@ -650,18 +631,6 @@ def _tags_of(spans: Sequence[_Span], sentence: Sentence, where: str, counts: Cou
                 )
             owners[word], tags[word] = number, f"{'B' if word == first else 'I'}-{span.type}"
     return tuple(tags)
-
-
-def _placed(words: Sequence[str], text: str, where: str) -> Sentence:
-    """``words`` with their places in ``text``."""
-    spans, end = [], 0
-    for word in words:
-        begin = text.find(word, end)
-        if begin < 0:
-            raise InputError(f"{where}: the word {word!r} is not in the text", "correct it, or leave out the text")
-        end = begin + len(word)
-        spans.append((begin, end))
-    return Sentence(tuple(words), None, tuple(spans), text)
 
 
 def tokens_of(record: Json, where: str) -> tuple[str, ...]:

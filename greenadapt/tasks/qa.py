@@ -79,7 +79,7 @@ def windows(m: int, q: int, max_length: int = 512, n_special: int = 3) -> list[W
     width = room // 2
     if width < 1:
         raise InputError(f"a question of {q} pieces, at most {longest_question(max_length, n_special)} can be read")
-    result = []
+    result: list[Window] = []
     for a_l in range(0, m, width):
         a_r = min(m, a_l + width)
         spare = room - (a_r - a_l)

@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from greenadapt.corpus.opening import (
-    STDIN,
     TABLE_SUFFIXES,
     data_suffix,
     input_errors,
@@ -121,18 +120,6 @@ def unlabelled_question(record: Json, where: str) -> Question:
     """The question of a JSON object with ``question``, ``context`` and optionally ``id``, by default ``where``."""
     reader = _QuestionReader(labelled=False)
     return reader.question(record, record, where, _name(record, reader.decoder))
-
-
-def refuse_squad(source: str) -> None:
-    """Raise ``InputError`` if ``source`` is a file of SQuAD's JSON."""
-    if source == STDIN or not Path(source).is_file():
-        return
-    try:
-        is_squad = _document(source, Decoder()) is not None
-    except InputError:
-        return
-    if is_squad:
-        raise InputError(f"{source} is SQuAD's JSON, questions with their contexts", "answer them with qa --data")
 
 
 def locate(text: str, start: int, context: str) -> GoldAnswer:
@@ -281,12 +268,8 @@ def _get(record: Json, name: str, where: str) -> Any:
 def _answers(value: Any, where: str) -> list[tuple[str, int | None]]:
     """Text and start of each answer, in any of the common layouts."""
     if isinstance(value, str) and value.startswith(("{", "[{")):
-        try:
+        with suppress(ValueError, RecursionError):  # an answer may begin so, too
             value = json.loads(value)
-        except (ValueError, RecursionError):  # an answer that begins so, or what Python prints
-            if "'text'" in value:
-                hint = "write them as JSON (json.dumps), or give JSON lines"
-                raise InputError(f"{where}: 'answers' has {value[:80]}, which is not JSON", hint) from None
     if isinstance(value, dict):  # data sets of the hub have a list per field
         texts = _get(value, "text", where)
         starts = value.get("answer_start") or [None] * (len(texts) if isinstance(texts, list) else 1)

@@ -1,6 +1,7 @@
 """TOML files that describe several tasks: their settings, data and metrics."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -66,13 +67,9 @@ def read_tasks_file(path: str | Path, *, is_paper: bool = False) -> tuple[TaskEn
         raise InputError(f"{path} has no tasks", "write [[task]], and name, kind and train below it")
     _check_options(defaults, ("kind",), f"{path}, defaults")
     entries = tuple(_entry(table, number, defaults, path, is_paper) for number, table in enumerate(tables, start=1))
-    names: dict[str, str] = {}
-    for entry in entries:
-        existing = names.get(entry.name.lower())  # case is ignored, as by some file systems
-        if existing is not None:
-            repeated = entry.name if existing == entry.name else f"{existing} and {entry.name}"
-            raise InputError(f"{path}: two tasks are named {repeated}", "give each a different name")
-        names[entry.name.lower()] = entry.name
+    name, n = Counter(entry.name.lower() for entry in entries).most_common(1)[0]  # some file systems ignore case
+    if n > 1:
+        raise InputError(f"{path}: {n} tasks are named {name}", "give each a different name")
     return entries
 
 

@@ -198,6 +198,7 @@ def test_int8_is_near_and_a_piece_with_large_numbers_does_not_spoil_the_others(t
         np.testing.assert_allclose(alone, logits, atol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_sums_of_large_products_do_not_overflow(tagger: Path, tmp_path: Path) -> None:
     """On x86 without VNNI ONNX Runtime's fast kernel adds two products, of up to 255 · 127, in 16 bits."""

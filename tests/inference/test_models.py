@@ -99,19 +99,6 @@ def test_units_without_pieces(head: str) -> None:
         np.testing.assert_array_equal(ensemble_logits([unknown, unknown], rule, head), unknown)
 
 
-def test_the_answers_of_two_models() -> None:
-    """The best span is that of the largest product of mean start and mean end probabilities."""
-    random, context = np.random.default_rng(0), "the heart rate of a patient with virus"
-    outputs: list[Any] = [random.normal(scale=3, size=(8, 2)).astype(np.float32) for _ in range(2)]
-    question = Question("1", "what rate", context, ())
-    answer = QuestionTask().decode(question, ensemble_logits(outputs, "probabilities", "QuestionAnswering"))
-    shares = np.mean([np.exp(output.astype(float)) / np.exp(output.astype(float)).sum(0) for output in outputs], axis=0)
-    products = np.triu(shares[:, :1] * shares[:, 1])
-    first, last = divmod(int(products.argmax()), 8)
-    assert answer["answer"] == " ".join(context.split()[first : last + 1])
-    assert answer["logit"] == pytest.approx(np.log(products.max()), abs=1e-4)
-
-
 QA = "BertForQuestionAnswering"
 
 
@@ -240,16 +227,6 @@ def test_labels_have_a_margin_by_default(make_model: Callable[..., Path], tmp_pa
         assert model.opened.margin == margin_of(served, reading) == 0.9
     for name, other in (("numbers", ClassificationTask(label_kind="numbers")), ("answers", QuestionTask())):
         assert margin_of(TaskFolder.open(str(make_model(other, name=name))), ReadingOptions()) is None
-
-
-def test_a_model_without_added_words_reads_all_it_has(make_model: Callable[..., Path], tiny_model: TinyModel) -> None:
-    folder = tiny_model("BertForSequenceClassification", name="plain", initializer_range=0.3, **TEXTS.head_config())
-    (folder / "task.json").write_text(json.dumps({**TEXTS.settings(), "pool": "mean"}))
-    logits = [
-        np.stack([array for _, array in model.logits(model.inputs(examples(TEXTS)))])
-        for model in (opened(folder), opened(folder, margin=0.5))
-    ]
-    np.testing.assert_allclose(*logits, atol=1e-6)
 
 
 class Reading:

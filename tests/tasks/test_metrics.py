@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError
-from greenadapt.progress import Silent
 from greenadapt.store.arrays import Array
-from greenadapt.tasks.base import Task, make_task
+from greenadapt.tasks.base import Task
 from greenadapt.tasks.classification import ClassificationTask, Text, class_counts, macro_f1
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.metrics import (
@@ -26,7 +24,6 @@ from greenadapt.tasks.metrics import (
 )
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
-from greenadapt.tasks.questions import Question
 
 CLASSES = ClassificationTask(label_kind="classes", labels=("0", "New.York", "1"))
 NUMBERS = ClassificationTask(label_kind="numbers")
@@ -62,55 +59,25 @@ def of(labels: list[Any], predicted: list[Any], task: ClassificationTask) -> dic
 
 def test_paths_into_the_scores_of_each_kind() -> None:
     scores = of(["0", "1", "1", "New.York"], ["0", "1", "0", "New.York"], CLASSES)
-    for name in ("accuracy", "macro_f1", "micro_f1", "mcc"):
-        assert metric_of(scores, name) == scores[name]
-    assert metric_of(scores, "by_class.1.recall") == 0.5
+    assert metric_of(scores, "accuracy") == scores["accuracy"]
     assert metric_of(scores, "by_class.New.York.f1") == 1
     assert metric_of(scores, "by_class.2.f1") is None
     assert metric_of(scores, "by_class") is None
-    assert metric_of(scores, "accuracy.x") is None
-
-    scores = of([1.0, 2.0, 3.0], [1.0, 2.5, 2.0], NUMBERS)
-    assert metric_of(scores, "pearson") == scores["pearson"] == pytest.approx(0.6546536)
     assert metric_of(of([1.0, 2.0], [3.0, 3.0], NUMBERS), "spearman") is None
 
     sentences = [Sentence(("a", "b"), ("B-Disease", "B-gene.x"))]
     scores = NER.score(sentences, [{"tags": ["B-Disease", "O"]}])
-    assert [metric_of(scores, name) for name in ("precision", "recall", "f1")] == [1, 0.5, pytest.approx(2 / 3)]
     assert metric_of(scores, "by_type.gene.x.recall") == 0
     assert metric_of(scores, "by_type.Disease.recall") == 1
-
-    questions = [Question("1", "q", "c", impossible=True)]
-    scores = QuestionTask(has_null=True).score(questions, [{"answer": ""}])
-    assert metric_of(scores, "em") == metric_of(scores, "no_answer.substr") == 1
-    assert metric_of(scores, "has_answer.f1") is None
-
-
-@pytest.mark.parametrize(
-    ("task", "metrics"),
-    [
-        (NER, ("precision", "recall", "f1")),
-        (QuestionTask(), ("em", "f1", "substr", "has_answer.f1", "no_answer.em")),
-        (CLASSES, ("accuracy", "macro_f1", "micro_f1", "mcc")),
-        (NUMBERS, ("pearson", "spearman")),
-    ],
-)
-def test_scores_that_can_be_chosen(task: Task[Any], metrics: tuple[str, ...]) -> None:
-    for metric in metrics:
-        assert chosen_metric(metric, task, "here") == metric
 
 
 @pytest.mark.parametrize(
     ("task", "metric", "known"),
     [
         (NER, "accuracy", "precision, recall, f1"),
-        (NER, "by_class.a.f1", "precision, recall"),
-        (NER, "", "precision"),
         (QuestionTask(), "mcc", "em, f1, substr, has_answer.em, "),
         (CLASSES, "by_class.0.support", "accuracy, macro_f1, micro_f1"),
-        (CLASSES, "by_class.0", "accuracy"),
         (NUMBERS, "mse", "pearson, spearman"),
-        (NUMBERS, "by_class.1.f1", "pearson, spearman"),
     ],
 )
 def test_scores_that_are_none(task: Task[Any], metric: str, known: str) -> None:
@@ -125,24 +92,9 @@ def test_what_is_chosen_once_the_labels_are_known() -> None:
     assert chosen_metric(None, NUMBERS, "a") == "pearson"
     assert chosen_metric("by_class.New.York.f1", CLASSES, "a") == "by_class.New.York.f1"
     assert chosen_metric("by_type.gene.x.f1", NER, "a") == "by_type.gene.x.f1"
-    assert chosen_metric("spearman", NUMBERS, "a") == "spearman"
     assert chosen_metric("no_answer.f1", QuestionTask(), "a") == "no_answer.f1"
-    refused: list[tuple[Task[Any], str, str]] = [
-        (CLASSES, "by_class.2.f1", "a: metric by_class.2.f1 is of 2, which no training example has: they have 0, New"),
-        (NER, "by_type.B-Disease.f1", "which no training example has: they have Disease, gene.x"),
-    ]
-    for task, metric, message in refused:
-        with pytest.raises(InputError) as caught:
-            chosen_metric(metric, task, "a")
-        assert message in str(caught.value)
-
-
-def test_a_task_that_training_made() -> None:
-    examples = [Text("a", label="1.5"), Text("b", label="2")]
-    fitted = make_task(TaskConfig("classification")).fit(examples, Silent())
-    assert chosen_metric(None, fitted, "a") == "pearson"
-    with pytest.raises(InputError, match="not a score"):
-        chosen_metric("accuracy", fitted, "a")
+    with pytest.raises(InputError, match="which no training example has: they have Disease, gene"):
+        chosen_metric("by_type.B-Disease.f1", NER, "a")
 
 
 def mean(sums: Array) -> Array:
@@ -173,16 +125,6 @@ def test_an_interval_is_scipys_percentile_bootstrap(values: tuple[Array, Array])
     assert result.value == pytest.approx(ours.mean())
     assert result.low == pytest.approx(expected.low, abs=0.03 * width)
     assert result.high == pytest.approx(expected.high, abs=0.03 * width)
-
-
-def test_an_interval_of_a_ratio_is_made_from_the_sums_of_each_sample() -> None:
-    random = np.random.default_rng(4)
-    statistics = np.stack([random.integers(1, 40, size=30), random.normal(size=30)], axis=1)  # texts of unlike lengths
-    result = interval(statistics, mean, samples=500, seed=6)
-    drawn = np.random.default_rng(6).integers(30, size=(500, 30))
-    by_hand = [float(mean(statistics[d].sum(axis=0))) for d in drawn]
-    assert result.value == pytest.approx(statistics[:, 1].sum() / statistics[:, 0].sum())
-    assert [result.low, result.high] == pytest.approx(np.percentile(by_hand, [2.5, 97.5]))
 
 
 def test_one_seed_is_scipys_paired_bootstrap(values: tuple[Array, Array]) -> None:

@@ -1,6 +1,5 @@
 """Named entity recognition: from files to inputs in both tokenizations, and from logits to entities and scores."""
 
-import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from greenadapt.architectures import ARCHITECTURES
-from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
@@ -88,12 +86,8 @@ def test_conll_and_json_lines_are_the_same_sentences(tmp_path: Path) -> None:
     expected = task.read(write(tmp_path / "train.tsv", NCBI), notes)
     assert [len(sentence.words) for sentence in expected] == [7, 4]
     assert notes.notes == []
-    for name in ("train.json", "train.JSONL"):
-        assert task.read(write(tmp_path / name, lines), notes) == expected
-        assert notes.notes.pop() == f"{tmp_path / name}: left out 1 sentence without words"
-    for name in ("train.jsonl.gz", "packed.JSONL.GZ"):
-        (tmp_path / name).write_bytes(gzip.compress(lines.encode()))
-        assert task.read(str(tmp_path / name), notes) == expected
+    assert task.read(write(tmp_path / "train.JSONL", lines), notes) == expected
+    assert notes.notes == [f"{tmp_path / 'train.JSONL'}: left out 1 sentence without words"]
 
 
 def test_labels_and_split_are_those_of_the_training_set() -> None:
@@ -144,19 +138,6 @@ def test_both_views_have_every_word_once(any_encoder: Encoder, words: list[str])
             assert feature.ids[[0, -1]].tolist() == [any_encoder.special.cls, any_encoder.special.sep]
             assert feature.ids.dtype == feature.types.dtype == feature.units.dtype == np.int32
     assert units(views.base) == list(range(len(words)))
-
-
-def test_the_base_view_is_the_tokenizers_own(bert: Encoder) -> None:
-    words = ["The", "heart-rate", "of", "tachycardia", "patients", ",", "isolated", "12"]
-    reference = wordpiece_tokenizer()
-    reference.no_padding()
-    expected = reference.encode(words, is_pretokenized=True)
-    (views,) = NerTask(LABELS).inference([Sentence(tuple(words))], bert)
-    assert views.base[0].ids.tolist() == expected.ids
-    firsts = [expected.word_ids.index(i) for i in range(len(words))]
-    assert np.flatnonzero(views.base[0].units >= 0).tolist() == firsts
-    assert views.base[0].types.tolist() == [0] * len(expected.ids)
-    assert len(views.expanded[0]) < len(views.base[0])  # tachycardia is one piece there
 
 
 def test_targets_stand_at_the_first_piece_of_each_word(bert: Encoder) -> None:
@@ -215,16 +196,6 @@ def test_a_long_word_is_cut_to_what_fits(encoders: Callable[..., Encoder]) -> No
     assert len(notes.warnings) == 1  # the span of the first two words does not fit
 
 
-def test_empty_sentences_have_no_inputs(bert: Encoder) -> None:
-    task = NerTask(LABELS)
-    examples = [task.example("", "line 1"), task.example("heart rate", "line 2"), task.example(" ", "line 3")]
-    views = list(task.inference(examples, bert))
-    assert [(item.n_units, len(item.base), len(item.expanded)) for item in views] == [(0, 0, 0), (2, 1, 1), (0, 0, 0)]
-    assert [item.n_units for item in task.inference(examples[:1], bert)] == [0]
-    assert task.decode(examples[0], np.zeros((0, 3), np.float32)) == {"tags": [], "entities": [], "score": 1}
-    assert list(task.inference([], bert)) == []
-
-
 # --- predictions -----------------------------------------------------------------------------------------------------
 
 
@@ -278,40 +249,3 @@ def test_decode_ignores_x_and_has_characters_but_for_labelled_files() -> None:
     assert (entity["start"], entity["end"], entity["text"]) == (3, 13, "heart rate")  # of "a  heart rate"
     (entity,) = task.decode(Sentence(sentence.words, ("O",) * 4), logits)["entities"]
     assert sorted(entity) == ["first", "last", "score", "type"]
-
-
-def test_unlabelled_records() -> None:
-    task = NerTask(LABELS)
-    assert task.example({"text": "heart, rate"}, "line 1").words == ("heart,", "rate")
-    assert task.example({"text": "a\ud800"}, "line 1").text == "a\ufffd"
-    with pytest.raises(InputError, match="line 7 has no text"):
-        task.example({"sentence": "heart"}, "line 7")
-    with pytest.raises(InputError, match=r'line 7: field text is a number, not text: give \{"text": "…"\}'):
-        task.example({"text": 5}, "line 7")
-    with pytest.raises(InputError, match="line 7 has tokens that are not a list"):
-        task.example({"tokens": "heart rate"}, "line 7")
-
-
-# --- with a model ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("x_class", [False, True])
-def test_a_real_model_takes_head_and_inputs(tiny_model: Callable[..., Path], tmp_path: Path, x_class: bool) -> None:
-    import torch
-    from transformers import AutoModelForTokenClassification
-
-    folder = tiny_model("BertModel")
-    task = NerTask(x_class=x_class)
-    sentences = task.read(write(tmp_path / "train.tsv", NCBI), Silent())
-    task = task.fit(sentences, Silent())
-    model = AutoModelForTokenClassification.from_pretrained(folder, **task.head_config()).eval()
-    assert [model.config.id2label[i] for i in range(model.config.num_labels)] == [*LABELS, *(["X"] if x_class else [])]
-    encoder = Encoder.of(Checkpoint.open(folder))
-    for sentence, views in zip(sentences, task.inference(sentences, encoder), strict=True):
-        (feature,) = views.base
-        with torch.no_grad():
-            output = model(torch.tensor(feature.ids[None]), token_type_ids=torch.tensor(feature.types[None])).logits[0]
-        prediction = task.decode(sentence, output.numpy()[feature.units >= 0])
-        assert len(prediction["tags"]) == len(sentence.words)
-        labels = output[feature.units >= 0][:, :3].argmax(dim=1).tolist()
-        assert [tag == "O" for tag in prediction["tags"]] == [label == 0 for label in labels]

@@ -20,7 +20,7 @@ from greenadapt.corpus.readers import open_corpus
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
-from greenadapt.tasks.records import field, records
+from greenadapt.tasks.records import records
 from tests.conftest import Notes
 
 ROWS = [{"text": "a \u2028 “b”,\tc", "label": "x"}, {"text": 'two\nlines "q"', "label": "y"}]
@@ -47,28 +47,14 @@ def table(rows: list[dict[str, str]], dialect: str) -> str:
     ("name", "content"),
     [
         ("a.jsonl", "\n".join(map(json.dumps, ROWS))),
-        ("a.json", "\ufeff\n" + "\n \n".join(map(json.dumps, ROWS)) + "\n"),
         ("a.txt", "\r\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS)),
         ("a.json", json.dumps(ROWS, indent=2)),
         ("a.csv", table(ROWS, "excel")),
-        ("a.tsv", table(ROWS, "excel-tab")),
         ("A.TSV", "\ufeff" + table(ROWS, "excel-tab")),
     ],
 )
-@pytest.mark.parametrize("suffix", ["", ".xz"])
-def test_the_same_rows_from_every_kind_of_file(tmp_path: Path, name: str, content: str, suffix: str) -> None:
-    data = lzma.compress(content.encode()) if suffix else content.encode()
-    path = write(tmp_path / (name + suffix), data)
-    assert [row for _, row in read(path)] == ROWS
-
-
-def test_where_each_row_stands(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", '{"a": 1}\n\n{"a": 2}\n')
-    assert [where for where, _ in read(path)] == [f"{path}:1", f"{path}:3"]
-    path = write(tmp_path / "a.csv", 'a,b\n1,"x\ny"\n\n2,z\n')
-    assert [where for where, _ in read(path)] == [f"{path}:2", f"{path}:5"]
-    path = write(tmp_path / "a.json", '[{"a": 1}, {"a": 2}]')
-    assert [where for where, _ in read(path)] == [f"{path}, entry 1", f"{path}, entry 2"]
+def test_the_same_rows_from_every_kind_of_file(tmp_path: Path, name: str, content: str) -> None:
+    assert [row for _, row in read(write(tmp_path / f"{name}.xz", lzma.compress(content.encode())))] == ROWS
 
 
 @given(st.lists(st.fixed_dictionaries({"a": st.text("x,\t\"'\n\r ", max_size=6), "b": st.text("y\"'", min_size=1)})))
@@ -137,14 +123,10 @@ def test_csv_with_another_separator(tmp_path: Path, separator: str) -> None:
     ("name", "content", "message"),
     [
         ("a.jsonl", '{"a": 1}\n{"a" 2}\n', r"a\.jsonl, line 2, column 6 is not JSON \(Expecting ':' delimiter\)"),
-        ("a.jsonl", '{"a": ' + "[" * 200_000, r"a\.jsonl, line 1 is unreadable JSON"),
-        ("a.json", "\n\n[1]", r"a\.json, entry 1 is a number, not an object"),
         ("a.txt", "\n  some text\n", r"a\.txt, line 2, column 3 is 's', not the start of an object: give JSON lines"),
         ("a.csv", "a,b\n1,2\n1,2,3\n", r"a\.csv:3 has 3 columns, the header 2: quote cells that hold"),
         ("a.csv", 'a,b\n1,"2\n3,4\n', r"a\.csv, line 2 is not CSV \(a quotation mark is never closed\)"),
-        ("a.csv", 'a,b\n1,2\n3,"4\n5,6\n7,"8\n', r"a\.csv, line 5 is not CSV .*, in the row from line 3: double"),
         ("a.csv", "a,b,a\n1,2,3\n", r"a\.csv has several columns named a"),
-        ("a.csv", "a,b\n", r"a\.csv has no rows"),
         ("a.jsonl.gz", gzip.compress(b'{"a": 1}\n' * 999, mtime=0)[:-9], r"a\.jsonl\.gz is truncated or damaged"),
     ],
 )
@@ -220,13 +202,6 @@ def test_rows_that_are_broken_can_be_left_out(tmp_path: Path) -> None:
         read(stray, quotes=True, skip_broken=True)
 
 
-def test_broken_characters_are_replaced_and_said(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", b'{"a": "x\xff", "b": ["\\uD800", "\\ud83d\\ude00"]}\n')
-    notes = Notes()
-    assert [row for _, row in records(path, notes)] == [{"a": "x\ufffd", "b": ["\ufffd", "\U0001f600"]}]
-    assert notes.warnings == [f"{path}: 2 byte sequences or characters are not UTF-8, replaced by U+FFFD"]
-
-
 def test_a_missing_file(tmp_path: Path) -> None:
     for name in ("train.jsonl", "train.csv.gz", "a b", "a/b/c/d", "../x", "train"):
         with pytest.raises(MissingError, match="does not exist: check the path"):
@@ -244,28 +219,15 @@ def test_an_id_without_the_hubs_library(monkeypatch: pytest.MonkeyPatch) -> None
         read("nosuch/thing")
 
 
-def test_fields() -> None:
-    assert field({"a": None}, "a", "x:1") is None
-    with pytest.raises(InputError, match=r"^x:1 has no field b, it has: a, c: choose one$"):
-        field({"a": 1, "c": 2}, "b", "x:1", "choose one")
-    with pytest.raises(InputError, match=r"it has: text, ' label', 'a,b', Review Text$"):
-        field({"text": 1, " label": 2, "a,b": 3, "Review Text": 4}, "label", "x:1")
-    with pytest.raises(InputError, match=r"f19 and 5 more$"):
-        field({f"f{i}": 1 for i in range(25)}, "b", "x:1")
-
-
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
         ("owner/name", True),
-        ("owner/name.v2:train", True),
         ("nyu-mll/glue/sst2:train[:10]", True),
         ("folder/train.jsonl", False),
-        ("/folder/train", False),
         ("https://host/train", False),
         ("there/file", False),
         ("there/fiel:train", True),
-        ("folder/abstracts.xml", False),
     ],
 )
 def test_ids_of_the_hub(source: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,8 +275,6 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None, str | No
 def test_rows_of_the_hub(hub: list[tuple[str, str | None, str | None]]) -> None:
     rows = [
         ("owner/name/conf:train[:10]", ("owner/name", "conf", "train[:10]")),
-        ("owner/name", ("owner/name", None, None)),
-        ("gl/ue:test", ("gl/ue", None, "test")),
         ("gl/ue/sst2:test", ("gl/ue", "sst2", "test")),
     ]
     for source, call in rows:

@@ -14,14 +14,7 @@ from greenadapt.corpus.opening import source_input
 from greenadapt.errors import UsageError
 from greenadapt.inference.models import OpenedModel, check_reading, require_one_process
 from greenadapt.inference.qa.inquiry import InquirySources, OwnPassages, read_inquiry
-from greenadapt.inference.qa.lookups import (
-    Lookup,
-    QaModel,
-    in_blocks,
-    look_up,
-    merge_lookups,
-    warn_long,
-)
+from greenadapt.inference.qa.lookups import Lookup, QaModel, look_up, merge_lookups, split_in_blocks, warn_long
 from greenadapt.inference.search.index import open_index
 from greenadapt.inference.search.words import words_of
 from greenadapt.models.memory.choice import check_memories
@@ -196,19 +189,20 @@ class Answerer:
         questions = (question for question in self.inquiry.lookups() if question.id not in ids)
         n_lookups = {name: n for name, n in self.inquiry.n_lookups.items() if name not in ids}
         texts = {question.question: question.id for question in self.inquiry.questions.values()}
-        if self._spread is None:
-            models = _open_models(request, self._models, texts, self._progress)
-            lookups = look_up(models, questions, request.config)
+        blocks = split_in_blocks(questions)
+        if self._spread is not None:
+            lookups = self._look_up_on_nodes(self._spread, blocks, texts)
         else:
-            lookups = self._look_up_on_nodes(self._spread, questions, texts)
+            models = _open_models(request, self._models, texts, self._progress)
+            lookups = (lookup for block in blocks for lookup in look_up(models, block, request.config))
         shown = self._shown(lookups, sum(n_lookups.values()))
         return map(self._row, merge_lookups(shown, n_lookups, request.config.n_best))
 
     def _look_up_on_nodes(
-        self, spread: Spread, questions: Iterator[Question], texts: dict[str, str]
+        self, spread: Spread, blocks: Iterator[list[Question]], texts: dict[str, str]
     ) -> Iterator[Lookup]:
         seen = set[str]()
-        for lookups, warnings in spread.over(_open_look_up, in_blocks(questions), self._request, tuple(texts.items())):
+        for lookups, warnings in spread.over(_open_look_up, blocks, self._request, tuple(texts.items())):
             for warning in [warning for warning in warnings if warning not in seen]:
                 seen.add(warning)
                 self._progress.warn(warning)
@@ -223,7 +217,8 @@ class Answerer:
                 yield lookup
 
     def summary(self) -> Json:
-        """``scores`` where questions have gold answers, and ``comparison`` with the base model; after all ``rows``.
+        """The ``scores`` if there are gold answers, and the ``comparison`` with the base model, once all ``rows`` were
+        read.
 
         Warns of questions without any possible answer.
         """
@@ -341,4 +336,4 @@ def _open_look_up(
     """
     progress = Warnings()
     models = _open_models(request, _find_models(request), dict(questions), progress)
-    return lambda block: ([*look_up(models, iter(block), request.config)], progress.warnings)
+    return lambda block: ([*look_up(models, block, request.config)], progress.warnings)

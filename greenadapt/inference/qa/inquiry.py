@@ -28,7 +28,7 @@ from greenadapt.inference.search.words import Words
 from greenadapt.progress import Progress, Silent
 from greenadapt.store.files import Json
 from greenadapt.tasks.qa import gold_texts, has_impossible
-from greenadapt.tasks.questions import PassageFacts, Question, read_questions, refuse_squad
+from greenadapt.tasks.questions import PassageFacts, Question, read_questions
 from greenadapt.tasks.records import records, refuse_repeated
 
 _LIKE_JSON = re.compile(r'\s*(\{\s*"|\[\s*([{"]|$))')
@@ -37,16 +37,11 @@ _LIKE_JSON = re.compile(r'\s*(\{\s*"|\[\s*([{"]|$))')
 def read_asked(source: str, progress: Progress) -> list[Question]:
     """The questions of a file, or of standard input for ``-``, without contexts.
 
-    They are the field ``question``, or else ``text``, of JSON lines, of one JSON array of objects or of a table, or
-    lines of text, of which empty ones are skipped. The ``id`` of one that has none is its place, such as ``q.txt:3``.
-    Raises ``MissingError`` if there is no such file, ``InputError`` if it is broken, has no questions, or two of
-    the same id, naming both places.
+    A question is the field ``question`` or ``text`` of a JSON object or of a row, or a line of text that is not empty.
+    Without an ``id`` its place is its id, such as ``q.txt:3``. Raises ``MissingError`` if there is no such file,
+    ``InputError`` if it is broken, has no questions, or two with the same id.
     """
-    try:
-        questions = list(_read_asked(source, progress))
-    except InputError:
-        refuse_squad(source)
-        raise
+    questions = list(_read_asked(source, progress))
     if not questions:
         raise InputError(f"{source} has no questions", "give one per line, or JSON lines with the field question")
     refuse_repeated((question.id, question.where) for question in questions)
@@ -139,10 +134,10 @@ class OwnPassages:
 
 @dataclass(frozen=True)
 class InquirySources:
-    """Where questions and contexts come from: ``data`` has both, else ``documents`` have the contexts. An ``index`` has
-    contexts, too, for the questions of ``data`` as well.
+    """Where questions and contexts come from.
 
-    Raises ``UsageError`` if something is missing or there twice.
+    Questions are in ``data``, in the file ``questions``, or are ``question_texts``. Contexts are those in ``data``, the
+    ``documents``, or the paragraphs of an ``index``. Raises ``UsageError`` if one is missing or given twice.
     """
 
     data: str | None = None
@@ -197,12 +192,12 @@ class Inquiry:
     """All questions, and the contexts to look for answers in."""
 
     questions: dict[str, Question]
-    """By id, in the order in which they are answered; of questions to documents without context."""
+    """By id, in the order in which they are answered."""
     n_lookups: dict[str, int]
     """In how many contexts each question is looked up, by its id."""
     n_contexts: int
     lookups: Callable[[], Iterator[Question]] = field(repr=False)
-    """Each question on each of its contexts, those on one document together; read again at each call."""
+    """Yields each question on each of its contexts, those on one document together; reads the documents again."""
 
     @cached_property
     def is_second(self) -> bool:
@@ -221,11 +216,13 @@ def read_inquiry(
     retrieval: RetrievalConfig = RetrievalConfig(),  # noqa: B008
     passages: OwnPassages | None = None,
 ) -> Inquiry:
-    """Read the questions, and look through all documents once, or search the index, so that broken files are reported
-    before work begins. Without an index contexts are read whole, or with ``passages`` their best paragraphs.
+    """Read the questions, and read all documents once or search the index, which finds what is broken before work
+    begins.
 
-    Raises ``InputError`` if a file is broken, two questions share an id or a document is empty, ``MissingError``
-    if one is not there, ``UsageError`` for a question without text and for several documents with ``single``.
+    Answers are then looked for in the whole contexts, with ``passages`` in their best paragraphs, or in the best
+    paragraphs of the index. Raises ``InputError`` if a file is broken, two questions share an id or a document is
+    empty, ``MissingError`` if one is not there, ``UsageError`` for a question without text and for several documents
+    with ``single``.
     """
     index = None if sources.index is None else Index(sources.index)
     if sources.data is not None:
@@ -245,7 +242,7 @@ def read_inquiry(
 
 
 def _on_documents(questions: Sequence[Question], sources: InquirySources, progress: Progress) -> Inquiry:
-    """Each question on each document; these are read once to see that they are sound, and again for the lookups."""
+    """Each question on each document. The documents are read once to check them, and again for the lookups."""
     names: list[str] = []
     piped: dict[str, list[NamedText]] = {}
     taken = Names()
@@ -307,8 +304,8 @@ def _narrowed(inquiry: Inquiry, passages: OwnPassages) -> Inquiry:
     return Inquiry(inquiry.questions, n_lookups, inquiry.n_contexts, lambda: passages.questions(inquiry.lookups()))
 
 
-def on_contexts(questions: Sequence[Question], passages: OwnPassages | None = None) -> Inquiry:
-    """Each question on its own context, or with ``passages`` on the best paragraphs of that; their ids differ."""
+def on_contexts(questions: Sequence[Question]) -> Inquiry:
+    """Each question on its own context; their ids differ."""
     by_context: dict[str, list[Question]] = {}
     for question in questions:
         by_context.setdefault(question.context, []).append(question)
@@ -318,5 +315,4 @@ def on_contexts(questions: Sequence[Question], passages: OwnPassages | None = No
             yield from (replace(question, context=context) for question in group)
 
     by_id = {question.id: question for question in questions}
-    inquiry = Inquiry(by_id, dict.fromkeys(by_id, 1), len(by_context), lookups)
-    return inquiry if passages is None else _narrowed(inquiry, passages)
+    return Inquiry(by_id, dict.fromkeys(by_id, 1), len(by_context), lookups)

@@ -82,21 +82,35 @@ class QaModel:
     """Name of the set → whose logits decide."""
 
 
-def look_up(readers: Sequence[QaModel], questions: Iterator[Question], config: QaConfig) -> Iterator[Lookup]:
-    """Look each question up in its context with every model, in order."""
-    for block in in_blocks(questions):
-        outputs = [reader.model.outputs(reader.task.inference(block, reader.model.encoder)) for reader in readers]
-        for question, *model_outputs in zip(block, *outputs, strict=True):
-            sets = {}
-            for reader, output in zip(readers, model_outputs, strict=True):
-                for name, pool in reader.pool_of_set.items():
-                    best = reader.task.find_candidates(output.example, pooled_output(output, pool), config.n_best)
-                    located = (
-                        _located(candidate, question, has_sentence=rank < config.top)
-                        for rank, candidate in enumerate(best.candidates)
-                    )
-                    sets[name] = AnswerCandidates(tuple(located), best.null)
-            yield Lookup(question.id, sets)
+def split_in_blocks(questions: Iterator[Question]) -> Iterator[list[Question]]:
+    """The blocks of ``questions`` for ``look_up``."""
+    block: list[Question] = []
+    size = 0
+    for question in questions:
+        if not block or block[-1].context is not question.context:
+            size += len(question.context)
+        if block and (len(block) == _BLOCK or size > _BLOCK_CHARACTERS):
+            yield block
+            block, size = [], len(question.context)
+        block.append(question)
+    if block:
+        yield block
+
+
+def look_up(readers: Sequence[QaModel], block: Sequence[Question], config: QaConfig) -> Iterator[Lookup]:
+    """Look each question of a block up in its context with every model, in order."""
+    outputs = [reader.model.outputs(reader.task.inference(block, reader.model.encoder)) for reader in readers]
+    for question, *model_outputs in zip(block, *outputs, strict=True):
+        sets = {}
+        for reader, output in zip(readers, model_outputs, strict=True):
+            for name, pool in reader.pool_of_set.items():
+                best = reader.task.find_candidates(output.example, pooled_output(output, pool), config.n_best)
+                located = (
+                    _located(candidate, question, has_sentence=rank < config.top)
+                    for rank, candidate in enumerate(best.candidates)
+                )
+                sets[name] = AnswerCandidates(tuple(located), best.null)
+        yield Lookup(question.id, sets)
 
 
 def _located(candidate: Candidate, question: Question, *, has_sentence: bool) -> Candidate:
@@ -119,34 +133,20 @@ def _located(candidate: Candidate, question: Question, *, has_sentence: bool) ->
     return replace(candidate.moved(candidate.document, begin), title=passage.title, paragraph_start=begin)
 
 
-def in_blocks(questions: Iterator[Question]) -> Iterator[Sequence[Question]]:
-    """``questions`` as they are looked up together."""
-    block: list[Question] = []
-    size = 0
-    for question in questions:
-        if not block or block[-1].context is not question.context:
-            size += len(question.context)
-        if block and (len(block) == _BLOCK or size > _BLOCK_CHARACTERS):
-            yield block
-            block, size = [], len(question.context)
-        block.append(question)
-    if block:
-        yield block
-
-
 def answers(model: QaModel, inquiry: Inquiry, config: QaConfig) -> Iterator[list[Json]]:
     """The ``top`` best answers of the model to each question, in order, see ``Candidate.as_dict``."""
-    for lookup in merge_lookups(look_up([model], inquiry.lookups(), config), inquiry.n_lookups, config.n_best):
+    lookups = chain.from_iterable(look_up([model], block, config) for block in split_in_blocks(inquiry.lookups()))
+    for lookup in merge_lookups(lookups, inquiry.n_lookups, config.n_best):
         candidates = next(iter(lookup.found.values()), AnswerCandidates(()))  # of the model's only set
         best = ranked(candidates, model.task.null_threshold)[: config.top]
         yield [candidate.as_dict(score) for candidate, score in best]
 
 
 def merge_lookups(lookups: Iterable[Lookup], n_lookups: Mapping[str, int], n_best: int) -> Iterator[Lookup]:
-    """The ``n_best`` candidates for each question from all its contexts, in the order of ``n_lookups``, which has the
-    number of contexts by the id of the question. A question comes as soon as it and all before it are complete.
+    """Merge the candidates of each question from all its contexts, and keep the ``n_best``.
 
-    Raises ``InputError`` at the end if there were fewer lookups, or more.
+    ``n_lookups`` has the number of contexts of each question, by id. Questions come in its order, each as soon as it
+    and all before it are complete. Raises ``InputError`` at the end if lookups are missing, or there are more.
     """
     n_missing = dict(n_lookups)
     order = deque(n_missing)
@@ -166,7 +166,7 @@ def merge_lookups(lookups: Iterable[Lookup], n_lookups: Mapping[str, int], n_bes
 
 
 def warn_long(encoder: Encoder, questions: Mapping[str, str], progress: Progress) -> None:
-    """Warn of questions that leave no room for the context; text → id."""
+    """Warn of ``questions`` (text → id) that are too long to leave room for the context."""
     room = longest_question(encoder.max_length, encoder.n_special_pair)
     sizes = [(name, encoder.n_pieces(text)) for text, name in questions.items()]
     if long := [(name, n) for name, n in sizes if n > room]:

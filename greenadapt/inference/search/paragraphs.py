@@ -77,9 +77,9 @@ _BLANK_LINES, _LINE_BREAK, _SPACE = re.compile(r"\n[^\S\n]*\n\s*"), re.compile(r
 def paragraphs(text: str, max_chars: int) -> list[Span]:
     """The spans of the paragraphs of ``text``, of at most ``max_chars`` characters, without the white space between.
 
-    Text is cut at blank lines; what is longer than ``max_chars`` then, at line breaks; what still is, between
-    sentences, then between words, and a longer word anywhere. Neighbouring parts that fit into ``max_chars`` characters
-    together are one paragraph, so that headings stay with what follows them.
+    Text is cut at blank lines. A part that is still too long is cut at its line breaks, then between sentences, then
+    between words; a word that is too long is cut anywhere. Neighbouring parts that fit into ``max_chars`` together are
+    one paragraph, so that a heading stays with the text below it.
     """
     first, last = _stripped(text, 0, len(text))
     if last - first <= max_chars:

@@ -77,7 +77,7 @@ def test_sentences_are_kept_of_what_may_be_told(opened: OpenedModel) -> None:
     context = "The heart rate.\nIt was isolated from the virus. A protein is in the cell."
     questions = [Question(str(i), f"what {i}", context, document="a.txt") for i in range(3)]
     reader = QaModel(opened, QuestionTask(), {"mean": "mean", "base": "base"})
-    for lookup in look_up([reader], iter(questions), QaConfig(top=2)):
+    for lookup in look_up([reader], questions, QaConfig(top=2)):
         assert [*lookup.found] == ["mean", "base"]
         for answers in lookup.found.values():
             assert len(answers.candidates) == 20

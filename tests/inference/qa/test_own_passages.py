@@ -67,17 +67,6 @@ def test_of_each_document_only_its_best_paragraphs_are_read(model: Path, papers:
         assert text[answer["paragraph_start"] :].startswith(answer["paragraph"])
 
 
-def test_a_short_context_is_read_as_without(model: Path, tmp_path: Path) -> None:
-    text = "a patient with tachycardia had the virus."
-    sources = InquirySources(data=str(tmp_path / "one.jsonl"))
-    whole = alone(model, tmp_path, text)
-    [row] = rows_of(model, sources, passages=3)
-    fields = ("answer", "start", "end", "score", "logit", "sentence", "sentence_start")
-    assert [[answer[name] for name in fields] for answer in row["answers"]] == [
-        [answer[name] for name in fields] for answer in whole
-    ]
-
-
 def test_a_context_without_words_has_no_answer_either_way(model: Path, tmp_path: Path) -> None:
     rows = [{"id": i, "question": "virus", "context": context} for i, context in enumerate(("", " \n"))]
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
