@@ -2,13 +2,13 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, wraps
 from os import PathLike, fsencode, fspath
-from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, ParamSpec, Self, TypeVar, Union, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, ClassVar, ParamSpec, Self, TypeVar, Union, get_args, get_origin
 
 from greenadapt.errors import UsageError
 
@@ -139,46 +139,6 @@ def check_path(path: Any, name: str) -> None:
     raise UsageError(f"{name} is {text!r}, which is not a possible file name", "correct it")
 
 
-_KINDS = {int: "a whole number", float: "a finite number", bool: "True or False", str: "text"}
-_GENERIC: dict[Any, str] = {PathLike: "a path", Iterable: "an iterable", Mapping: "a mapping", Sequence: "a list"}
-
-
-def allowed(kind: Any) -> str:
-    """The values that a type with ranges allows, in words."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        limits = {
-            name: value
-            for name in ("ge", "gt", "le", "lt")
-            for mark in arguments[1:]
-            if (value := getattr(mark, name, None)) is not None
-        }
-        return ", ".join([allowed(arguments[0]), *([_range(**limits)] if limits else [])])
-    if origin is Literal:
-        return f"one of {', '.join(arguments)}" if len(arguments) > 1 else str(arguments[0])
-    if origin in (Union, UnionType):
-        return " or ".join(allowed(member) for member in arguments if member is not NoneType)
-    if origin in _GENERIC:
-        return _GENERIC[origin]
-    if origin is tuple:
-        return f"a tuple, each item {allowed(arguments[0])}"
-    return _KINDS.get(kind) or f"a {kind.__name__}"
-
-
-def _range(**limits: float) -> str:
-    if limits.keys() == {"ge", "le"}:
-        return f"from {limits['ge']} to {limits['le']}"
-    names = {"ge": "at least", "gt": "above", "le": "at most", "lt": "under"}
-    return " and ".join(f"{names[name]} {value}" for name, value in limits.items())
-
-
-def _of_items(kind: Any) -> Any:
-    """The type of the items of a tuple, which may be optional or have ranges."""
-    while get_origin(kind) is not tuple:
-        kind = get_args(kind)[0]
-    return get_args(kind)[0]
-
-
 def without_ranges(kind: Any) -> Any:
     """The type without its ranges, for typer."""
     if get_origin(kind) is Annotated:
@@ -285,16 +245,15 @@ def _validate(name: str, value: Any, annotation: Any) -> None:
     try:
         _adapter(annotation).validate_python(value)
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
+        problems = error.errors(include_url=False, include_context=False)
     else:
         return
-    is_inside = isinstance(value, tuple) and bool(problem["loc"])
-    words = allowed(_of_items(annotation) if is_inside else annotation)
-    if problem["type"].startswith(("greater_", "less_")):
-        words = words.split(", ", 1)[-1]
+    # The value or its first wrong item; a union has a problem for each of its members.
+    given = max(problems, key=lambda problem: len(problem["loc"]))["input"]
+    messages = [problem["msg"].removeprefix("Input should be ") for problem in problems if problem["input"] is given]
     hint = "call collect() first" if hasattr(value, "collect") else ""  # a lazy frame of polars
-    given = _described(problem["input"] if is_inside else value)
-    raise UsageError(f"{name} {'has' if is_inside else 'is'} {given}, must be {words}", hint)
+    verb = "is" if given is value else "has"
+    raise UsageError(f"{name} {verb} {_described(given)}, must be {' or '.join(dict.fromkeys(messages))}", hint)
 
 
 @cache

@@ -14,10 +14,9 @@ from typer.core import TyperCommand, TyperGroup
 
 from greenadapt.cli.boundary import exit_on_sigterm, in_words, require_written
 from greenadapt.cli.option_checks import ignore_unused, require_names
-from greenadapt.cli.options import FIELDS, PAPER_VALUES, start_output, take_argument, with_options
+from greenadapt.cli.options import PAPER_VALUES, start_output, take_argument, with_options
 from greenadapt.cli.settings import Setting, use_settings, used_settings, with_location
 from greenadapt.errors import UsageError
-from greenadapt.fields import allowed
 from greenadapt.store.files import STDOUT, naming
 
 _PANELS = {
@@ -107,15 +106,17 @@ class _Command(TyperCommand):
                 label = name if name.startswith("-") else parameter.metavar or name.upper()
                 raise UsageError(f"{label} is empty", "give it a value, or leave it out (is a variable not set?)")
 
-    def _refusal(self, error: typer.BadParameter, values: dict[str, Any], settings: dict[str, Setting]) -> UsageError:
+    @staticmethod
+    def _refusal(error: typer.BadParameter, values: dict[str, Any], settings: dict[str, Setting]) -> UsageError:
         """The error for a wrong value, with what is allowed."""
         name = getattr(error.param, "name", None) or ""
         value = values.get(name) if name not in settings else settings[name].value
         if value is None or error.param is None:
             return UsageError(error.format_message())
-        field = getattr(self.callback, FIELDS).get(name)
-        problem, reason = f"{error.param.opts[0]} is {value!r}", str(error).removeprefix("Value error, ")
-        return UsageError(f"{problem}, must be {allowed(field.kind)}" if field else f"{problem}: {reason}")
+        option, reason = error.param.opts[0], str(error).removeprefix("Value error, ").rstrip(".")
+        if reason.startswith(repr(value)):
+            return UsageError(f"{option} {reason}")
+        return UsageError(f"{option} is {value!r}: {reason.replace('Input should be', 'must be')}")
 
 
 app = typer.Typer(

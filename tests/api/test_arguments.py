@@ -47,9 +47,9 @@ def test_a_value_of_a_wrong_type_is_named_before_any_work(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("top", 0, "top is 0, must be at least 1"),
-        ("top", "3", "top is '3', must be a whole number, at least 1"),
-        ("seeds", 10**30, "must be from 1 to 1000"),
+        ("top", 0, "top is 0, must be greater than or equal to 1"),
+        ("top", "3", "top is '3', must be a valid integer"),
+        ("seeds", 10**30, "must be less than or equal to 1000"),
         ("folder", "a\0b", r"folder is 'a\\x00b', which is not a possible file name"),
         ("data", SimpleNamespace(collect=None), "data is of type SimpleNamespace, .*: call collect\\(\\) first"),
     ],
@@ -91,10 +91,10 @@ def test_numbers_of_numpy_paths_and_columns_are_taken(tiny_model: TinyModel, tmp
     index = greenadapt.Index(tmp_path / "ix")
     assert [passage.document for passage in index.search("virus", np.int64(3))] == ["a.txt:1"]  # type: ignore[arg-type]
     for value in (1.5, float("nan"), None):
-        with pytest.raises(UsageError, match=r"top is .*, must be a whole number, at least 1"):
+        with pytest.raises(UsageError, match=r"top is .*, must be a valid integer"):
             index.search("virus", value)  # type: ignore[arg-type]
     for value in (1.5, float("nan"), None):
-        with pytest.raises(UsageError, match=r"^query is .*, must be text"):
+        with pytest.raises(UsageError, match=r"^query is .*, must be a valid string"):
             index.search(value)  # type: ignore[arg-type]
     assert [passage.document for passage in index.search("virus \ud800")] == ["a.txt:1"]
 

@@ -296,8 +296,8 @@ def test_load_says_what_a_folder_is_not(tiny_model: TinyModel, tmp_path: Path) -
     ("settings", "error", "message"),
     [
         ({"epochs": 3}, TypeError, "unexpected keyword argument 'epochs'"),
-        ({"w2v": {"epochs": 3}}, UsageError, "w2v is of type dict, must be a W2VConfig"),
-        ({"preset": "papers"}, UsageError, "preset is 'papers', must be paper"),
+        ({"w2v": {"epochs": 3}}, UsageError, "w2v is of type dict, must be an instance of W2VConfig"),
+        ({"preset": "papers"}, UsageError, "preset is 'papers', must be 'paper'"),
     ],
 )
 def test_wrong_arguments_are_named(settings: dict[str, Any], error: type[Exception], message: str) -> None:

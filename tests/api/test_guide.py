@@ -37,7 +37,7 @@ def test_every_snippet_runs(
     assert {"line", "text", "label", "score", "probabilities"} == {*names["row"]}
     assert {"config.json", "model.safetensors"} < {path for _, _, path in hub.files}
     assert hub.repos == {"me/reviews": True}
-    assert "--epochs is 0, must be at least 1" in capsys.readouterr().out
+    assert "--epochs is 0, must be greater than or equal to 1" in capsys.readouterr().out
 
 
 def test_the_guide_is_short() -> None:

@@ -116,7 +116,7 @@ def test_unknown_words_are_wrong_usage(words: list[str], word: str) -> None:
 def test_wrong_usage_is_exit_code_2(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
     assert "no corpus" in run("w2v", code=2).stderr
     assert run("neighbours", code=2).stderr.splitlines()[-1] == "greenadapt: Missing argument 'words'."
-    assert "--window is 0, must be at least 1" in run("w2v", "-c", corpus, "--window", 0, code=2).stderr
+    assert "--window is 0, must be greater than or equal to 1" in run("w2v", "-c", corpus, "--window", 0, code=2).stderr
     assert "--max-memory is 'lots'" in run("w2v", "-c", corpus, "--max-memory", "lots", code=2).stderr
     assert "--vectors needs --model" in run("align", "--vectors", corpus, code=2).stderr
     run("adapt", "-c", corpus, "-m", tiny_model(), *QUICK)

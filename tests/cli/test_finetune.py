@@ -241,7 +241,7 @@ def test_every_setting_of_a_run(requested: Requested, files: tuple[object, ...])
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--seeds", 0), "--seeds is 0, must be from 1 to 1000"),
+        (("--seeds", 0), "--seeds is 0, must be greater than or equal to 1"),
         (("--reference", "x"), "--reference needs --compare"),
         (("--memory", "bertmodel", "--strategy", "logits", "--memory-layers", "2"), "has no effect with --strategy"),
         (("--adapter", "lhuc"), "--adapter is for tasks that share an encoder: use it with --tasks, or leave it out"),

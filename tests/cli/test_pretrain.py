@@ -96,7 +96,7 @@ def test_every_setting(run_alone: Run, text: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--max-length", 3), "--max-length is 3, must be at least 16"),
+        (("--max-length", 3), "--max-length is 3, must be greater than or equal to 16"),
         (("--memory", "base"), "--memory base, but"),
     ],
 )

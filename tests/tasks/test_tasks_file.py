@@ -157,7 +157,7 @@ def test_what_is_wrong_is_named(folder: Path, text: str, message: str) -> None:
     ("option", "message"),
     [
         ("label-range = [5, 0]", "label-range is 5 to 0: need low < high"),
-        ("columns = 'a'", "columns is 'a', must be a tuple, each item text"),
+        ("columns = 'a'", "columns is 'a', must be a valid tuple"),
     ],
 )
 def test_wrong_options_of_classification(folder: Path, option: str, message: str) -> None:

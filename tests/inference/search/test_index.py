@@ -119,7 +119,7 @@ def test_what_is_no_index_or_no_number_is_refused(papers: Path, index: Callable[
     index("px", "--documents", papers)
     with pytest.raises(MissingError, match="holds no greenadapt result"):
         Index(papers)
-    with pytest.raises(UsageError, match="at least 1"):
+    with pytest.raises(UsageError, match="equal to 1"):
         Index("px").search("heart", top=0)
     assert len(Index("px").search("virus heart", top=10**18)) == len(Index("px").search("virus heart", top=1000)) > 0
 
