@@ -4,22 +4,16 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from greenadapt.errors import GreenadaptError, one_line
-from greenadapt.store.files import Json, naming, parse_own_object
-
-
-@dataclass(frozen=True)
-class _Record:
-    key: str
+from greenadapt.store.files import Json, naming, read_own_lines
 
 
 class Records:
     """Finished runs by what decides them, each a line of a file; the rest of a line cut off by a kill is removed.
 
-    Raises ``InputError`` if another line is no record.
+    Raises ``InputError`` if another line is no JSON object.
     """
 
     def __init__(self, path: Path) -> None:
@@ -28,11 +22,7 @@ class Records:
         n_whole = content.rfind(b"\n") + 1
         if n_whole < len(content):
             os.truncate(path, n_whole)
-        lines = content[:n_whole].splitlines()
-        rows = [
-            parse_own_object(line, _Record, f"{path}, line {number}", "remove that line")
-            for number, line in enumerate(lines, start=1)
-        ]
+        rows = read_own_lines(path, "remove that line") if path.is_file() else ()
         self.by_key: dict[str, Json] = {row["key"]: row for row in rows}
 
     def add(self, record: Json) -> Json:

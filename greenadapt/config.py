@@ -1,7 +1,6 @@
 """The settings of every stage: frozen dataclasses whose fields have a default, a range and a help text."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -895,18 +894,6 @@ class AdapterConfig(Checked):
             ("--share-projections", self.share_projections, kind.can_be_shared),
         ):
             check(not is_set or is_possible, f"{option} does not go with --adapter {self.adapter}: leave it out")
-
-    def settings(self) -> dict[str, Any]:
-        """The fields as JSON."""
-        return asdict(self)
-
-    @classmethod
-    def of_settings(cls, settings: Mapping[str, Any]) -> "AdapterConfig":
-        """The configuration that ``settings()`` came from; raises ``UsageError`` if they are not valid."""
-        names = {field.name for field in fields(cls)}
-        for key in settings:
-            check(key in names, f"the adapter has {key!r}, which this version does not know")
-        return cls(**settings)
 
     @property
     def kind(self) -> AdapterKind:

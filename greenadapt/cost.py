@@ -3,9 +3,8 @@
 import os
 import resource
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import reduce
@@ -14,9 +13,6 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
-from greenadapt.progress import is_program
-
-_KEEP_INTERVAL = 2.0  # seconds
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 
 # Strubell et al. 2019 (arXiv 1906.02243), which the paper follows.
@@ -147,53 +143,27 @@ def estimate(seconds: float, cpu_seconds: float, peak_memory_bytes: int, gpus: i
 class Meter:
     """Measures the work inside ``with Meter() as meter:``; ``meter.cost`` is its cost afterwards.
 
-    The peak of memory is that of the work. Where a library call needs no more than the process did before, it is the
-    largest size seen every few seconds, except on macOS, where it is the peak of the process.
-
-    ``keep`` is called with the cost so far every few seconds, so that a killed run has a cost.
+    The peak of memory is that of the work on Linux, and that of the process on macOS.
     """
 
     cost: Cost
 
-    def __init__(self, keep: Callable[[Cost], None] | None = None) -> None:
-        self._keep = keep
-        self._ended = threading.Event()
-
     def __enter__(self) -> "Meter":
-        if is_program():
-            with suppress(OSError):  # only Linux can reset the peak
-                Path("/proc/self/clear_refs").write_text("5")
-        self._largest, self._peak_before = 0, _own_memory("VmHWM")
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         self._children_before = _peak(resource.RUSAGE_CHILDREN)
         self._allocations_before = _gpu_allocations()
         self._begin = time.perf_counter(), _cpu_seconds()
-        self._keeper = threading.Thread(target=self._keep_regularly, daemon=True)
-        self._keeper.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._keeper.join()
-        self.cost = self.so_far()
-
-    def so_far(self) -> Cost:
-        """The cost so far."""
         began, cpu_before = self._begin
         children = _peak(resource.RUSAGE_CHILDREN)
-        # A peak that has not grown is of earlier work, or of earlier children.
-        peak = _own_memory("VmHWM")
-        self._largest = max(self._largest, _own_memory("VmRSS") if peak == self._peak_before else peak)
-        peak = max(self._largest, children if children > self._children_before else 0)
+        # A peak that has not grown is of earlier children.
+        peak = max(_own_peak(), children if children > self._children_before else 0)
         allocations = zip_longest(_gpu_allocations(), self._allocations_before, fillvalue=0)
         gpus = sum(now > before for now, before in allocations)
-        return estimate(time.perf_counter() - began, _cpu_seconds() - cpu_before, peak, gpus)
-
-    def _keep_regularly(self) -> None:
-        while not self._ended.wait(_KEEP_INTERVAL):
-            cost = self.so_far()
-            if self._keep is not None:
-                with suppress(OSError):  # the work itself reports a full disk
-                    self._keep(cost)
+        self.cost = estimate(time.perf_counter() - began, _cpu_seconds() - cpu_before, peak, gpus)
 
 
 def _cpu_seconds() -> float:
@@ -202,18 +172,18 @@ def _cpu_seconds() -> float:
 
 def _gpu_allocations() -> list[int]:
     """How often torch has allocated memory of each GPU; none where this process does not use GPUs."""
-    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)  # the work imports torch, perhaps at this moment
-    if not getattr(cuda, "is_initialized", bool)():
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
         return []
-    gpus = range(cuda.device_count())
-    return [int(cuda.memory_stats(gpu).get("allocation.all.allocated", 0)) for gpu in gpus]
+    gpus = range(torch.cuda.device_count())
+    return [int(torch.cuda.memory_stats(gpu).get("allocation.all.allocated", 0)) for gpu in gpus]
 
 
-def _own_memory(name: str) -> int:
-    """Memory of this process in bytes: its peak (``VmHWM``) or, on Linux, the current one (``VmRSS``)."""
+def _own_peak() -> int:
+    """The peak of this process's memory in bytes."""
     with suppress(OSError):  # of Linux, where ru_maxrss would include a larger peak of the parent
         for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(f"{name}:"):
+            if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     return _peak(resource.RUSAGE_SELF)
 

@@ -151,25 +151,6 @@ def stoppable() -> Iterator[Stop]:
         restore(before)
 
 
-_is_program = False
-
-
-@contextmanager
-def as_program() -> Iterator[None]:
-    """Run the ``with`` block as a program that owns its process, whose state a library call leaves as it is."""
-    global _is_program
-    before, _is_program = _is_program, True
-    try:
-        yield
-    finally:
-        _is_program = before
-
-
-def is_program() -> bool:
-    """Whether this code runs for the command line, see ``as_program``."""
-    return _is_program
-
-
 @contextmanager
 def time_limits() -> Iterator[None]:
     """Remove a time limit that ``limit_time`` set in the ``with`` block at its end."""

@@ -5,16 +5,13 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from greenadapt import cost
 from greenadapt.cost import PAPER_ROWS, Cost, Meter, estimate, total
-from greenadapt.progress import as_program
 
 
 def test_the_papers_table_comes_out_of_power_hours_and_price() -> None:
@@ -54,16 +51,6 @@ def test_a_gpu_counts_if_the_work_allocated_memory_there(
     assert ("a GPU" in meter.cost.energy_source) == bool(n_gpus)
     energy = estimate(meter.cost.seconds, meter.cost.cpu_seconds, 1, n_gpus).energy_kwh
     assert meter.cost.energy_kwh == pytest.approx(energy)
-
-
-@pytest.mark.parametrize("parts", [{}, {"cuda": ModuleType("torch.cuda")}], ids=["torch", "torch.cuda"])
-def test_a_cost_is_kept_while_torch_is_imported(monkeypatch: pytest.MonkeyPatch, parts: dict[str, ModuleType]) -> None:
-    """Which takes longer than the interval on a busy machine; a module has its parts only at the end."""
-    torch = ModuleType("torch")
-    vars(torch).update(parts)
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    with Meter() as meter:
-        assert meter.so_far().seconds > 0
 
 
 def test_work_that_waits_is_paid_by_wall_time_and_uses_no_energy() -> None:
@@ -109,37 +96,25 @@ def test_a_meter_sees_time_memory_and_children() -> None:
         begin = time.process_time()
         while time.process_time() - begin < 0.2:
             pass
-        so_far = meter.so_far()
         burn = "import time\nwhile time.process_time() < 0.3: pass"
         subprocess.run([sys.executable, "-c", burn], check=True)
     measured = meter.cost
-    assert 0.19 <= so_far.cpu_seconds < measured.cpu_seconds - 0.28
+    assert measured.cpu_seconds > 0.49
     assert measured.seconds > 0.5
     assert 200_000_000 < measured.peak_memory_bytes < 4_000_000_000
     assert measured.energy_kwh == pytest.approx(measured.cpu_seconds * 1560 / 144 / 3.6e6)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process's memory")
-@pytest.mark.parametrize("is_program", [True, False])
-def test_the_peak_is_that_of_the_metered_work_not_of_earlier_work(is_program: bool) -> None:
-    """A library call leaves the peak of the process to its caller; the command line measures it anew."""
-
-    def own_peak() -> int:
-        return cost._own_memory("VmHWM")
-
-    with as_program() if is_program else nullcontext():
-        with Meter() as first:
-            block = bytearray(400_000_000)
-            del block
-        peak = own_peak()
-        with Meter() as second:
-            block = bytearray(150_000_000)
-            held = cost._own_memory("VmRSS")
-            second.so_far()
-            del block
+def test_the_peak_is_that_of_the_metered_work_not_of_earlier_work() -> None:
+    with Meter() as first:
+        block = bytearray(400_000_000)
+        del block
+    with Meter() as second:
+        block = bytearray(150_000_000)
+        del block
     assert first.cost.peak_memory_bytes >= 400_000_000
-    assert held <= second.cost.peak_memory_bytes < first.cost.peak_memory_bytes - 200_000_000
-    assert (own_peak() < peak) == is_program
+    assert 150_000_000 <= second.cost.peak_memory_bytes < first.cost.peak_memory_bytes - 200_000_000
 
 
 def test_the_peak_of_a_large_child_counts_once(tmp_path: Path) -> None:

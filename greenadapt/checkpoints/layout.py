@@ -56,7 +56,8 @@ def read_seeds(folder: Path) -> tuple[int, ...]:
 
     Raises ``MissingError`` or ``InputError`` if the folder has no valid scores.
     """
-    return tuple(entry["seed"] for entry in read_described(folder / SCORES)["seeds"])
+    scores = read_own(folder / SCORES, _SeedScores, *_WHAT)
+    return tuple(entry.seed for entry in scores.seeds)
 
 
 def n_weights(folder: Path) -> int:
@@ -103,6 +104,16 @@ class _Facts:
     licence: str = ""
     rows: int = 0
     pretrained: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Seed:
+    seed: int
+
+
+@dataclass(frozen=True)
+class _SeedScores:
+    seeds: list[_Seed]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError
 from greenadapt.store.arrays import Array, Streamed, row_blocks, same_arrays, write_arrays
-from greenadapt.store.files import read_as
+from greenadapt.store.files import read_own
 
 _SIDE_FILES = ("modules.json", "config_sentence_transformers.json", "sentence_*_config.json")
 _MODULE_FILES = ("*.json", "*.safetensors", "*.txt")
@@ -64,7 +64,7 @@ def copy_side_files(source: Path, folder: Path) -> None:
         for file in source.glob(pattern):
             shutil.copyfile(file, folder / file.name)
     listed = source / "modules.json"
-    modules = read_as(listed, list[_Module], "download the model again") if listed.is_file() else []
+    modules = read_own(listed, list[_Module], "model", "download the model again") if listed.is_file() else []
     for name in (module.path.rstrip("/") for module in modules):
         # The list is untrusted: a path could name any folder on the machine.
         if name in ("", ".", "..") or Path(name).name != name or not (source / name).is_dir():

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import NoReturn, TextIO
 
 from greenadapt.errors import GreenadaptError
-from greenadapt.progress import TIME_UP, as_program, time_limits
+from greenadapt.progress import TIME_UP, time_limits
 from greenadapt.store.files import STDOUT
 
 _TERMINATED = 128 + signal.SIGTERM
@@ -35,7 +35,7 @@ _AGAIN = "the same command resumes from its last checkpoint, or starts over if i
 def in_words() -> Iterator[None]:
     """Turn errors that users can act on into a line on stderr and ``SystemExit``."""
     try:
-        with as_program(), time_limits():
+        with time_limits():
             yield
     except GreenadaptError as error:
         _fail(str(error), error.exit_code)

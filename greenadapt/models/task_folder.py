@@ -1,5 +1,6 @@
 """The task in the folder of a fine-tuned model, and the folders of the weights of a seed."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from greenadapt.checkpoints.source import find_model, require_whole
 from greenadapt.config import AdapterConfig, Pool, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.store.arrays import ArrayFile
-from greenadapt.store.files import Json, described_in
+from greenadapt.store.files import Json, parse_own
 from greenadapt.store.results import MANIFEST, read_manifest
 from greenadapt.tasks.base import Task, load_task, n_outputs
 from greenadapt.tasks.qa import QuestionTask
@@ -122,8 +123,7 @@ class TaskFolder:
         task = load_task(settings, file)
         if settings["adapter"] is None:
             raise InputError(f"{file} has no adapter", "train the model again")
-        with described_in(file, "train the model again"):
-            adapter = AdapterConfig.of_settings(settings["adapter"])
+        adapter = parse_own(json.dumps(settings["adapter"]), AdapterConfig, file, "train the model again")
         settings = {**read_described(folder / MULTITASK_FILE), **settings}
         return cls(folder, weights_of_seed(folder, seed), settings, task, name, seed, adapter)
 

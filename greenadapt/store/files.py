@@ -13,7 +13,7 @@ from hashlib import file_digest, sha256
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar, cast
 
-from greenadapt.errors import ConflictError, GreenadaptError, InputError, MissingError, UsageError, byte_size
+from greenadapt.errors import ConflictError, GreenadaptError, InputError, MissingError, byte_size
 
 _LONGEST = 100  # bytes
 
@@ -277,7 +277,10 @@ def read_json(path: Path, hint: str = AGAIN) -> Any:
 
     Raises ``InputError`` if it holds anything else.
     """
-    content = read_bounded(path, hint)
+    return _parse_json(read_bounded(path, hint), path, hint)
+
+
+def _parse_json(content: bytes, path: Path, hint: str) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -285,40 +288,17 @@ def read_json(path: Path, hint: str = AGAIN) -> Any:
         raise InputError(f"{path} {reason}", hint) from None
 
 
-def read_as(path: Path, kind: type[T], hint: str = AGAIN) -> T:
-    """``read_json`` as a ``kind``, see ``read_own``."""
-    return parse_own(json.dumps(read_json(path, hint)), kind, path, hint)
-
-
 def read_object(path: Path, kind: str, hint: str = AGAIN) -> Json:
     """The JSON object in ``path``, a file that every ``kind`` (such as "model folder") has.
 
     Raises ``MissingError`` if there is no such file, ``InputError`` if it holds anything else.
     """
-    try:
-        value = read_json(path, hint)
-    except (FileNotFoundError, NotADirectoryError):
-        raise MissingError(f"{path.parent} is not a {kind}: it has no {path.name}", hint) from None
+    value = _parse_json(_content(path, kind, hint), path, hint)
     if not isinstance(value, dict):
         raise InputError(f"{path} is not a JSON object", hint)
     return value
 
 
-@contextmanager
-def described_in(file: Path | str, hint: str = AGAIN) -> Iterator[None]:
-    """Name ``file`` in the ``InputError`` or ``UsageError`` of a check of its content."""
-    try:
-        yield
-    except InputError as error:
-        if error.message.startswith(str(file)):
-            raise
-        raise InputError(f"{file}: {error.message}", error.hint) from None
-    except UsageError as error:
-        raise InputError(f"{file}: {error.message}", hint) from None
-
-
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-"""A surrogate as JSON writes it in ASCII: Python accepts a lone one as text, pydantic does not."""
 _LONGEST_VALUE = 80
 """Characters of a wrong value in a message."""
 
@@ -333,15 +313,18 @@ def read_own(path: Path, kind: type[T], owner: str, hint: str = AGAIN) -> T:
 
 
 def read_own_object(path: Path, kind: type[Any], owner: str, hint: str = AGAIN) -> Json:
-    """``read_own`` as an ``OwnObject`` with all of its keys; those of ``kind`` are checked."""
-    return parse_own_object(_content(path, owner, hint), kind, path, hint)
+    """``read_own`` as an object with all of its keys; those of ``kind`` are checked."""
+    content = _content(path, owner, hint)
+    parse_own(content, kind, path, hint)
+    value: Json = json.loads(content)
+    return value
 
 
 def read_own_lines(path: Path, hint: str = AGAIN) -> Iterator[Json]:
     """The objects in a file of JSON lines; raises ``InputError`` naming a line that holds anything else."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
-            yield parse_own_object(line, dict[str, Any], f"{path}, line {number}", hint)
+            yield parse_own(line, dict[str, Any], f"{path}, line {number}", hint)
 
 
 def parse_own(content: bytes | str, kind: type[T], source: Path | str, hint: str = AGAIN) -> T:
@@ -354,27 +337,6 @@ def parse_own(content: bytes | str, kind: type[T], source: Path | str, hint: str
         raise InputError(f"{source}{_described(error, content)}", hint) from None
     except GreenadaptError as error:  # of a configuration, which checks more than types
         raise InputError(f"{source}: {error.message}", hint) from None
-
-
-def parse_own_object(content: bytes | str, kind: type[Any], source: Path | str, hint: str = AGAIN) -> Json:
-    """``read_own_object`` of the text of ``source``."""
-    encoded = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
-    parse_own(_SURROGATE.sub(rb"\\u003f", encoded), kind, source, hint)
-    return json.loads(content, object_pairs_hook=lambda pairs: OwnObject(pairs, str(source), hint))
-
-
-class OwnObject(dict[str, Any]):
-    """A JSON object whose missing keys raise ``InputError`` with the name of the file."""
-
-    def __init__(self, pairs: Iterable[tuple[str, Any]] = (), source: str = "", hint: str = "") -> None:
-        super().__init__(pairs)
-        self._source, self._hint = source, hint
-
-    def __missing__(self, key: str) -> Any:
-        raise InputError(f"{self._source} has no {key}", self._hint)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return OwnObject, ([*self.items()], self._source, self._hint)
 
 
 def _content(path: Path, owner: str, hint: str) -> bytes:

@@ -22,7 +22,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,8 @@ from greenadapt.store.files import (
     expanded,
     hash_file,
     hash_json,
-    parse_own,
-    parse_own_object,
     plain,
     publish_folder,
-    read_bounded,
     read_own,
     replace_json,
     write_json,
@@ -68,11 +65,6 @@ _CHOOSE_OTHER = "choose another --out, or remove it"
 def version_of(stage: str) -> int:
     """The version of a stage, see the rules above."""
     return VERSIONS.get(stage, 1)
-
-
-@dataclass(frozen=True)
-class _Versioned:
-    format: int = FORMAT
 
 
 @dataclass(frozen=True)
@@ -276,14 +268,17 @@ def _building(place: Place, job: Job, progress: Progress) -> Iterator[Path | Non
 
 
 def _build(place: Place, job: Job, build: Build, work: Path) -> Result:
-    before = _begin(work, job)
+    before, meter = _begin(work, job), Meter()
     try:
-        with Meter(keep=lambda cost: before.with_attempt(cost).write(work)) as meter:
+        with meter:
             outcome = build(work)
         _require_unchanged(job)
     except BaseException as error:
         if isinstance(error, InputsChangedError) or not _matches(work, job.checkpoints):
             shutil.rmtree(work, ignore_errors=True)
+        else:
+            with suppress(OSError):  # the disk may be full
+                before.with_attempt(meter.cost).write(work)
         raise
     with stoppable() as stop:  # the work is done: publish it first
         attempts = before.with_attempt(meter.cost)
@@ -329,7 +324,7 @@ def _checksums(folder: Path) -> dict[str, Json]:
 
 @dataclass(frozen=True)
 class Attempts:
-    """How often a run was begun, and what its killed attempts cost."""
+    """How often a run was begun, and what its stopped attempts cost."""
 
     attempts: int = 0
     cost: Cost = field(default_factory=Cost)
@@ -487,12 +482,12 @@ def read_manifest(folder: Path) -> Manifest:
     if not path.is_file():
         problem = f"holds no greenadapt result (no {MANIFEST})" if folder.exists() else "does not exist"
         raise MissingError(f"{folder} {problem}", "give a stage's folder, or create it again")
-    content = read_bounded(path, _REMAKE)
-    version = parse_own(content, _Versioned, path, _REMAKE).format
-    if version != FORMAT:
-        raise InputError(f"{folder} has format version {version}, this greenadapt reads {FORMAT}", "create it again")
-    values = parse_own_object(content, Manifest, path, _REMAKE)
-    return Manifest(**{field.name: values[field.name] for field in fields(Manifest) if field.name in values})
+    manifest = read_own(path, Manifest, "result", _REMAKE)
+    if manifest.format != FORMAT:
+        raise InputError(
+            f"{folder} has format version {manifest.format}, this greenadapt reads {FORMAT}", "create it again"
+        )
+    return manifest
 
 
 def open_result(path: Path, stage: str) -> Result:

@@ -11,7 +11,7 @@ import numpy as np
 from greenadapt.corpus.splitting import draw
 from greenadapt.corpus.text import Document
 from greenadapt.store.arrays import BoolArray, IntArray, offsets_of, row_blocks
-from greenadapt.store.files import Json, read_own_object, write_json
+from greenadapt.store.files import Json, read_own, write_json
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.dual_tokenizer import DualEncoding, Pieces
 from greenadapt.workers import grouped
@@ -56,7 +56,7 @@ class PackedText:
         names = [name for name in VIEWS if (folder / f"{name}.ids").is_file()]
         return cls(
             tuple(_open_view(folder, name) for name in names),
-            read_own_object(folder / _COUNTS, dict[str, int], "packed text", f"remove {folder}"),
+            read_own(folder / _COUNTS, dict[str, int], "packed text", f"remove {folder}"),
         )
 
     def __len__(self) -> int:

@@ -201,17 +201,14 @@ def test_a_run_resumes_from_its_checkpoints_and_from_no_other_ones(place: Place)
     assert sorted(contents(place.folder)) == ["checkpoint", "manifest.json"]
 
 
-@pytest.mark.slow
-@pytest.mark.long
-def test_killed_attempts_are_part_of_the_cost(place: Place, tmp_path: Path) -> None:
+def test_stopped_attempts_are_part_of_the_cost(place: Place, tmp_path: Path) -> None:
     def build(work: Path) -> Outcome:
-        end = time.process_time() + 0.3
+        end = time.process_time() + 0.15
         while time.process_time() < end:
             pass
         (work / "checkpoint").touch()
         if not (tmp_path / "seen").exists():
             (tmp_path / "seen").touch()
-            time.sleep(2.5)  # the cost is kept every other second
             raise KeyboardInterrupt
         return Outcome({})
 
@@ -220,8 +217,7 @@ def test_killed_attempts_are_part_of_the_cost(place: Place, tmp_path: Path) -> N
         make(place, of, build)
     cost = make(place, of, build).manifest.cost
     assert cost["attempts"] == 2
-    assert cost["cpu_seconds"] >= 0.5  # the system counts in hundredths
-    assert cost["seconds"] >= 2.3
+    assert cost["cpu_seconds"] >= 0.27  # the system counts in hundredths
 
 
 _KILLED = """

@@ -279,7 +279,7 @@ class FinetuneRequest:
         return {
             "tasks": [entry.name for entry in self.tasks],  # their order affects random numbers
             **{task_key(entry.name): {**entry.config.settings(), "metric": entry.metric} for entry in self.tasks},
-            **self.adapter.settings(),
+            **asdict(self.adapter),
             **asdict(self.sampling),
             **asdict(self.training),
             **seeds,
@@ -452,7 +452,7 @@ def task_key(name: str) -> str:
 def described(data: TaskData) -> Json:
     """The content of ``task.json`` for a task with an adapter."""
     assert data.adapter is not None
-    settings = {"adapter": data.adapter.settings(), "metric": data.metric, "max_length": data.encoder.max_length}
+    settings = {"adapter": asdict(data.adapter), "metric": data.metric, "max_length": data.encoder.max_length}
     return {**data.task.settings(), **settings}
 
 

@@ -1,6 +1,5 @@
 """``houlsby-pals`` beside a model that is written from the released code of BERT and PALs, which alone has it."""
 
-import json
 import math
 from typing import Any
 
@@ -70,8 +69,3 @@ def test_it_is_the_released_code() -> None:
         states = Layer(layer, part.adapter, str(number))(states, mask)
     got = model(inputs.ids, inputs.mask, task="t")["logits"]
     torch.testing.assert_close(got[inputs.real], part.head(states)[inputs.real], rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("adapter", [AdapterConfig("houlsby-pals", 12), AdapterConfig("houlsby")])
-def test_settings_come_back(adapter: AdapterConfig) -> None:
-    assert AdapterConfig.of_settings(json.loads(json.dumps(adapter.settings()))) == adapter
