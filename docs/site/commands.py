@@ -2,7 +2,9 @@
 
 import re
 from itertools import groupby
-from typing import Any
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
@@ -47,7 +49,6 @@ def _panel(option: Any) -> str:
 
 def _option(option: Any, command: Any) -> str:
     from greenadapt.cli.options import FIELDS
-    from greenadapt.fields import allowed
 
     names = " ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
     text, default = option.help or "", ""
@@ -59,16 +60,30 @@ def _option(option: Any, command: Any) -> str:
     elif isinstance(option.default, str | int | float) and option.default is not False and option.show_default:
         default = f"`{option.default}`"
     field = getattr(command.callback, FIELDS, {}).get(option.name)
-    kind = allowed(field.kind) if field else _kind(option)
-    kind = {"True or False": "", "a Path": "a path"}.get(kind, kind)
+    kind = _allowed(field.kind if field else option.type_descriptor.annotation)
     return f"| {names} | {_plain(text)} | {_plain(default)} | {_plain(kind)} |"
 
 
-def _kind(option: Any) -> str:
-    """What an option of a command of its own takes."""
-    from greenadapt.fields import allowed
+_KINDS = {int: "a whole number", float: "a finite number", bool: "", str: "text", Path: "a path"}
+_LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "under"}
 
-    return allowed(option.type_descriptor.annotation)
+
+def _allowed(kind: Any) -> str:
+    """The values that a type with ranges allows, in words."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        limits = [
+            f"{word} {value}"
+            for mark in arguments[1:]
+            for name, word in _LIMITS.items()
+            if (value := getattr(mark, name, None)) is not None
+        ]
+        return ", ".join([_allowed(arguments[0]), " and ".join(limits)])
+    if origin is Literal:
+        return f"one of {', '.join(arguments)}" if len(arguments) > 1 else str(arguments[0])
+    if origin in (Union, UnionType):
+        return " or ".join(_allowed(member) for member in arguments if member is not NoneType)
+    return _allowed(arguments[0]) if origin is tuple else _KINDS[kind]
 
 
 def _plain(text: str) -> str:
