@@ -6,9 +6,10 @@ import json
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from greenadapt.errors import InputError, byte_size, counted
 from greenadapt.progress import Progress
@@ -119,29 +120,20 @@ class Decoder:
     def lines(self, stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
         """Yield line numbers (from 1) and lines with their ends, without a BOM; InputError if the file is binary.
 
-        In a file with ``cr_ends_lines`` a carriage return ends a line, too.
+        If there are carriage returns within the first line, they end lines, too.
         """
         number, too_many = 0, self.max_bytes + 1
-        readline: Callable[[int], bytes] = stream.readline
-        ends: tuple[bytes, ...] = (b"\n",)
-        first_bytes = min(_BLOCK, too_many)
-        line = readline(first_bytes)
-        if not line.endswith(ends) and not cr_ends_lines(line):
-            line += readline(too_many - len(line))
-        if cr_ends_lines(line):
-            readline, ends = _universal_readline(line, stream), (b"\n", b"\r")
-            line = readline(first_bytes)
-        while line:
-            number += 1
-            if number <= _LINES_CHECKED:
-                _refuse_binary(line, name, is_first=number == 1)
-            where = f"{name}, line {number}"
-            if not line.endswith(ends):  # the rest of a long line
-                line += readline(max(0, too_many - len(line)))
-                self.check_size(len(line), where)
-            text = line.removeprefix(_BOM) if number == 1 else line
-            yield number, self.decode(text, where)
-            line = readline(first_bytes)
+        with _line_reader(stream) as (readline, ends):
+            while line := readline(min(_BLOCK, too_many)):
+                number += 1
+                if number <= _LINES_CHECKED:
+                    _refuse_binary(line, name, is_first=number == 1)
+                where = f"{name}, line {number}"
+                if not line.endswith(ends):  # the rest of a long line
+                    line += readline(max(0, too_many - len(line)))
+                    self.check_size(len(line), where)
+                text = line.removeprefix(_BOM) if number == 1 else line
+                yield number, self.decode(text, where)
 
     def joined(self, lines: Iterable[tuple[int, str]], name: str) -> str:
         """Join numbered lines; ``InputError`` if they are longer than the limit of a document."""
@@ -175,30 +167,23 @@ class Decoder:
             )
 
 
-def cr_ends_lines(head: bytes) -> bool:
-    """Whether lines of a file with this beginning end with carriage returns: its first line has some in it."""
-    return b"\r" in head.partition(b"\n")[0].rstrip(b"\r")
-
-
-def _universal_readline(begin: bytes, stream: IO[bytes]) -> Callable[[int], bytes]:
-    """What reads a line of ``begin`` and the rest of ``stream`` with its end: CR, LF or both."""
-    lines = io.TextIOWrapper(io.BufferedReader(_Chained(begin, stream)), "latin-1", newline="")
-    return lambda size: lines.readline(size).encode("latin-1")
-
-
-class _Chained(io.RawIOBase):
-    """The bytes of ``begin``, and then of the rest of ``stream``."""
-
-    def __init__(self, begin: bytes, stream: IO[bytes]) -> None:
-        self._begin, self._stream = io.BytesIO(begin), stream
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._begin.read(len(buffer)) or self._stream.readline(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+@contextmanager
+def _line_reader(stream: IO[bytes]) -> Iterator[tuple[Callable[[int], bytes], tuple[bytes, ...]]]:
+    """What reads a line of ``stream`` with its end, or so many bytes of it; and the characters that end lines."""
+    layers: list[Any] = [stream]
+    if not hasattr(stream, "peek"):
+        layers.append(io.BufferedReader(cast("io.RawIOBase", stream)))
+    try:
+        if b"\r" not in layers[-1].peek(_BLOCK).partition(b"\n")[0].rstrip(b"\r"):
+            yield layers[-1].readline, (b"\n",)
+        else:
+            text = io.TextIOWrapper(layers[-1], "latin-1", newline="")
+            layers.append(text)
+            yield lambda size: text.readline(size).encode("latin-1"), (b"\n", b"\r")
+    finally:
+        for layer in reversed(layers[1:]):
+            with suppress(ValueError):  # the stream is closed
+                layer.detach()  # else it closes the stream
 
 
 def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
