@@ -139,7 +139,6 @@ def test_classes_of_a_data_set_have_their_names(tmp_path: Path) -> None:
     ("data", "message"),
     [
         ({"train": []}, "is a dictionary"),
-        (3, "of type int"),
         ([], "has no texts"),
         (SimpleNamespace(collect=None), "lazy frame"),
     ],
@@ -193,11 +192,7 @@ TASKS = ("--tasks", "tasks.toml", "--preset", "paper")
             ("--task", "ner", "--decoding", "argmax", "--mix", "both", "--unlabelled", "texts.txt"),
             {"task": TaskConfig(decoding="argmax"), "training": TrainConfig("both"), "unlabelled": "texts.txt"},
         ),
-        (
-            ("--task", "ner", "--chunk", 7, "--max-length", 64, "--memory", "other"),
-            {"task": TaskConfig(chunk=7, max_length=64), "memory": "other"},
-        ),
-        ((*TASKS, "--adapter", "lhuc"), {"adapter": AdapterConfig("lhuc")}),
+        ((*TASKS, "--adapter", "lhuc", "--memory", "other"), {"adapter": AdapterConfig("lhuc"), "memory": "other"}),
     ],
 )
 def test_a_call_and_a_command_ask_for_the_same(

@@ -38,7 +38,3 @@ def test_every_snippet_runs(
     assert {"config.json", "model.safetensors"} < {path for _, _, path in hub.files}
     assert hub.repos == {"me/reviews": True}
     assert "--epochs is 0, must be greater than or equal to 1" in capsys.readouterr().out
-
-
-def test_the_guide_is_short() -> None:
-    assert len(GUIDE.read_text("utf-8").split()) <= 700

@@ -67,24 +67,6 @@ def test_a_copy_goes_to_a_new_or_empty_folder(model: greenadapt.AdaptedModel, tm
     assert contents(tmp_path) == before
 
 
-def test_a_copy_that_fails_leaves_nothing(
-    model: greenadapt.AdaptedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copied: list[str] = []
-
-    def copyfile(source: Path, target: Path) -> None:
-        if copied:
-            raise OSError(28, "No space left on device")
-        copied.append(source.name)
-        target.write_bytes(source.read_bytes())
-
-    before = sorted(path.name for path in tmp_path.iterdir())
-    monkeypatch.setattr(shutil, "copyfile", copyfile)
-    with pytest.raises(OSError, match="No space left"):
-        model.save_pretrained(tmp_path / "saved")
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
-
-
 def test_links_of_a_cache_become_files_and_a_dead_one_is_named(model: greenadapt.AdaptedModel, tmp_path: Path) -> None:
     """As the hub's library keeps its downloads."""
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
