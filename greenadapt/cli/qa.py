@@ -1,8 +1,6 @@
 """``greenadapt qa``."""
 
-import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,10 +67,6 @@ TaskOption = Annotated[str | None, option("--task", "Which task of a multitask m
 OutFolder = Annotated[
     Path | None, option("--out -o", "Write answers.jsonl and scores.json to this folder.", Panel.OUTPUT)
 ]
-Predictions = Annotated[
-    Path | None,
-    option("--predictions", "Also write answers by question id in one JSON object, for SQuAD's scorer.", Panel.OUTPUT),
-]
 
 
 @app.command(
@@ -99,7 +93,6 @@ def qa(
     task: TaskOption = None,
     compare: Compare = None,
     out: OutFolder = None,
-    predictions: Predictions = None,
     options: Annotated[SessionOptions, Pick("cluster", "gpus_each")],
     as_json: o.AsJson = False,
 ) -> None:
@@ -126,7 +119,6 @@ def qa(
     from greenadapt.cluster import Spread
     from greenadapt.inference.qa.answering import Answerer, QaRequest
     from greenadapt.inference.qa.inquiry import InquirySources
-    from greenadapt.store.outputs import check_file
 
     sources = InquirySources(
         data=data,
@@ -140,19 +132,14 @@ def qa(
         index=index,
     )
     request = QaRequest(model, sources, config, reading, compare, task, retrieval)
-    if predictions is not None:
-        check_file(predictions)
     if out is not None:
-        _save_answers(o.make_session(options, out=out), request, predictions, as_json=as_json)
+        _save_answers(o.make_session(options, out=out), request, as_json=as_json)
         return
     is_read = sys.stdout.isatty() and not as_json
     spread = Spread.of(options.cluster, options.gpus_each)
     answerer = Answerer(request, make_progress(is_read=is_read), spread)
-    answers: dict[str, str] = {}
     for row in answerer.rows():
         (print_answers if is_read else print_json)(row)
-        answers[row["id"]] = row["answer"]
-    _write_predictions(predictions, answers)
     summary = answerer.summary()
     if is_read:
         print_summary(summary)
@@ -160,25 +147,15 @@ def qa(
         print_json(summary)
 
 
-def _save_answers(session: "Session", request: "QaRequest", predictions: Path | None, *, as_json: bool) -> None:
+def _save_answers(session: "Session", request: "QaRequest", *, as_json: bool) -> None:
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import describe, print_results, print_summary
-    from greenadapt.stages.qa import answer, read_answers, read_summary
+    from greenadapt.stages.qa import answer, read_summary
 
     result = answer(session, request)
-    _write_predictions(predictions, {row["id"]: row["answer"] for row in read_answers(result)})
     summary = read_summary(result)
     if as_json:
         print_json({**describe(result), **summary})
         return
     print_summary(summary)
     print_results([result], as_json=False)
-
-
-def _write_predictions(file: Path | None, answers: Mapping[str, str]) -> None:
-    """Write the answers by question id that SQuAD's scorer reads."""
-    from greenadapt.store.outputs import open_output
-
-    if file is not None:
-        with open_output(file) as (stream, is_ascii):
-            stream.write(json.dumps(answers, ensure_ascii=is_ascii) + "\n")

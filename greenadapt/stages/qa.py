@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -69,11 +68,6 @@ def _whole_rows(file: Path) -> list[Json]:
     content = file.read_bytes()
     os.truncate(file, content.rfind(b"\n") + 1)
     return [*read_own_lines(file)]
-
-
-def read_answers(result: Result) -> Iterator[Json]:
-    """The rows of a result, one per question."""
-    yield from read_own_lines(result.folder / ANSWERS)
 
 
 def read_summary(result: Result) -> Json:

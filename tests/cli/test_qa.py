@@ -153,16 +153,11 @@ def test_scores_and_comparison_on_a_terminal(model: Path, tmp_path: Path, monkey
 
 
 @pytest.mark.slow
-def test_files_for_scorers(run: Run, model: Path, tmp_path: Path) -> None:
+def test_scores_are_those_of_squads_scorer(run: Run, model: Path, tmp_path: Path) -> None:
     data = qa_file(tmp_path / "data.json", 9, impossible=True)
     command = ("-m", model, "--data", data, *SHORT, "--no-answer")
-    *rows, last = json_lines(run(*command, "--predictions", "p.json"))
-    answers = read_json(tmp_path / "p.json")
-    assert answers == {row["id"]: row["answer"] for row in rows}
-    run(*command, "--predictions", "again.json", "--out", "run")
-    assert read_json(tmp_path / "again.json") == answers
-    assert not [path for path in tmp_path.iterdir() if path.suffix == ".part"]
-
+    *rows, last = json_lines(run(*command))
+    answers = {row["id"]: row["answer"] for row in rows}
     golds = {row["id"]: row["gold"] for row in rows if row["gold"]}
     scorer = SQuAD()
     scorer.update(
@@ -185,10 +180,9 @@ def test_a_result_is_kept_and_found_again(run: Run, model: Path, tmp_path: Path)
     assert [row["answer"] for row in lines(tmp_path / "run" / "answers.jsonl")] == [
         row["answer"] for row in printed[:-1]
     ]
-    again = run(*command, "--predictions", "p.json", "--max-tokens", 64).stdout
+    again = run(*command, "--max-tokens", 64).stdout
     assert "Scores in percent: 4 questions on 4 contexts" in again
     assert "qa: up to date; questions 4" in again
-    assert read_json(tmp_path / "p.json") == {row["id"]: row["answer"] for row in printed[:-1]}
     refused = last_line(run(*command, "--top", 2, code=1))
     assert "holds another result (top: 1 → 2)" in refused
 
@@ -223,7 +217,6 @@ ASK = ("-q", "what")
         ((*DOCUMENT, "--documents", "a.txt", *ASK), 2, "--context and --documents exclude each other"),
         (DOCUMENT, 2, "need questions on the documents"),
         (("--data", "dup.json"), 1, "qas[1] has the id '1', as dup.json: data[0].paragraphs[0].qas[0] has"),
-        ((*DOCUMENT, *ASK, "--predictions", "."), 1, ". is a folder: give a file in it"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(

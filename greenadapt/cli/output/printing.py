@@ -63,15 +63,17 @@ def _lines(result: Result, *, is_last: bool) -> list[str]:
     manifest = result.manifest
     seconds = manifest.cost.get("seconds", 0.0)
     status = f"done in {seconds:.1f} s" if result.fresh else "up to date"
-    describe_stage = counts_in_words if is_verbose() else _SUMMARIES.get(manifest.stage, _without_rows)
+    describe_stage = _counts_in_words if is_verbose() else _SUMMARIES.get(manifest.stage, _without_rows)
     lines = [f"{manifest.stage}: {status}; {describe_stage(manifest.counts)}"]
-    lines += _new_words(manifest.facts.get("added"))
+    if added := manifest.facts.get("added"):
+        lines += [f"  most frequent: {', '.join(added['frequent'])}", f"  oddest: {', '.join(added['oddest'])}"]
     heldout = (manifest.facts.get("heldout") or {}).get("figures")
     lines += [_quality(heldout)] if heldout and (is_last or is_verbose()) else []
     lines += _recipes(manifest.facts.get("rows"))
     if pieces := manifest.facts.get("pieces_per_word"):
         lines.append(f"  pieces per word of the text: {pieces['before']:.2f} before, {pieces['after']:.2f} now")
-    lines += _adapter(manifest.facts.get("adapter"))
+    if adapter := manifest.facts.get("adapter"):
+        lines += _adapter(adapter)
     again = [] if result.fresh else [f"  to make it again, remove {result.folder}"]
     return [*lines, f"  {result.path}", *again]
 
@@ -82,7 +84,7 @@ def _corpus_in_words(counts: Json) -> str:
 
 
 def _without_rows(counts: Json) -> str:
-    return counts_in_words({name: value for name, value in counts.items() if not name.startswith("rows")})
+    return _counts_in_words({name: value for name, value in counts.items() if not name.startswith("rows")})
 
 
 _SUMMARIES: dict[str, Callable[[Json], str]] = {
@@ -94,16 +96,10 @@ _SUMMARIES: dict[str, Callable[[Json], str]] = {
 """Stage → its counts that a user decides on, in words."""
 
 
-def _new_words(added: Json | None) -> list[str]:
-    if added is None:
-        return []
-    return [f"  most frequent: {', '.join(added['frequent'])}", f"  oddest: {', '.join(added['oddest'])}"]
-
-
-def counts_in_words(counts: dict[str, Any]) -> str:
+def _counts_in_words(counts: Json) -> str:
     """A result's counts in one line: ``words 85,017, dim 384``."""
-    labels = {name.replace("_", " "): value for name, value in counts.items() if value is not None}
-    return ", ".join(f"{name} {_number(value)}" for name, value in labels.items())
+    known = {name.replace("_", " "): value for name, value in counts.items() if value is not None}
+    return ", ".join(f"{name} {value:,}" if type(value) is int else f"{name} {value}" for name, value in known.items())
 
 
 def _quality(figures: dict[str, Any]) -> str:
@@ -129,26 +125,16 @@ def _recipes(rows: Json | None) -> list[str]:
     return lines
 
 
-def _number(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def _adapter(counts: Json | None) -> list[str]:
-    if counts is None:
-        return []
-    tasks = counted(counts["tasks"], "task")
-    shape = []
-    if counts["size"] is not None:
-        shape.append(f"width {counts['size']}")
-    if counts["heads"] is not None:
-        shape.append(counted(counts["heads"], "head"))
-    if counts["layers"]:
-        shape.append(f"layers {_ranges(counts['layers'])}")
+def _adapter(counts: Json) -> list[str]:
+    shape = [counts["adapter"]]
+    shape += [f"width {counts['size']}"] if counts["size"] is not None else []
+    shape += [counted(counts["heads"], "head")] if counts["heads"] is not None else []
+    shape += [f"layers {_ranges(counts['layers'])}"] if counts["layers"] else []
     return [
-        f"  adapter {', '.join([counts['adapter'], *shape])}: {counts['weights']:,} weights per task, "
-        f"{counts['parameters']:,} with biases and layer norms",
+        f"  adapter {', '.join(shape)}: {counts['weights']:,} weights per task, {counts['parameters']:,} with "
+        f"biases and layer norms",
         f"  encoder: {counts['base_parameters']:,} weights, {counts['ratio']:.4f} times as many with the adapters of "
-        f"{tasks}; heads are not counted",
+        f"{counted(counts['tasks'], 'task')}; heads are not counted",
     ]
 
 
@@ -350,9 +336,8 @@ def _range(numbers: Sequence[int]) -> str:
 
 def print_scores(scores: Json) -> None:
     """Print the scores of a fine-tuned model (its ``scores.json``), see ``score_tables``."""
-    advice = "give the tasks test or dev files" if "tasks" in scores else "give --test or --dev"
-    tables = score_tables(scores)
-    if not tables:
+    if not (tables := score_tables(scores)):
+        advice = "give the tasks test or dev files" if "tasks" in scores else "give --test or --dev"
         print_lines([f"nothing was scored: {advice}", ""])
     print_tables(tables)
 
@@ -365,10 +350,8 @@ def print_evaluated(scores: Json) -> None:
     intervals, n_seeds = scores["intervals"], len(scores["seeds"])
     # A model without added words has one view, whatever the pool.
     ends = intervals.get(scores["pool"], intervals.get("base") if len(intervals) == 1 else None)
-    if ends is None:
-        return
-    main = scores["main"]
-    print_interval(main, scores["mean"][main], ends, scores, n_seeds)
+    if ends is not None:
+        print_interval(scores["main"], scores["mean"][scores["main"]], ends, scores, n_seeds)
 
 
 def print_interval(main: str, score: float, ends: Sequence[float], resampling: Json, n_seeds: int) -> None:
@@ -432,10 +415,9 @@ def print_summary(summary: Json) -> None:
     """Print the scores and the comparison with the base model, if ``summary`` has them."""
     if "scores" in summary:
         print_tables([scores_table(summary["scores"])])
-    if "comparison" not in summary:
-        return
-    print_tables(comparison_tables(summary["comparison"]))
-    print_lines([changed_words(summary["comparison"]), ""])
+    if "comparison" in summary:
+        print_tables(comparison_tables(summary["comparison"]))
+        print_lines([changed_words(summary["comparison"]), ""])
 
 
 def print_answers(row: Json) -> None:
