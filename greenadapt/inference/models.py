@@ -113,6 +113,7 @@ class OpenedModel:
         else:
             from greenadapt.models.forward import TorchRunner
             from greenadapt.models.machine import Machine
+            from greenadapt.models.memory.general_model import GeneralModel
             from greenadapt.models.weights import read_memory
 
             memory = MemoryChoice.of_settings(first.settings, first.folder, first.weights, options.memory)
@@ -134,7 +135,7 @@ class OpenedModel:
         else:
             settings = replace(settings, autocast=machine.autocast)
             if memory is not None:
-                host, general = model.model if first.name is None else model.model.encoder, memory.open()
+                host, general = model.model if first.name is None else model.model.encoder, GeneralModel.open(memory)
                 general.attach(host, encoder, machine, seed=0)
                 read_memory(host, first.weights)
                 settings = replace(settings, memory=general.reader(encoder))

@@ -10,7 +10,7 @@ import torch
 
 from greenadapt.models.machine import too_large
 from greenadapt.models.rows import RowMap
-from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference, ViewOutputs, stream_task
+from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference, Runner, ViewOutputs, stream_task
 from greenadapt.models.weights import takes_segments
 from greenadapt.store.arrays import Array, IntArray
 from greenadapt.tasks.base import Features, Input
@@ -20,8 +20,6 @@ _BLOCK_PIECES_GPU = 1 << 20
 _BATCH_PIECES_CPU = 1 << 10
 # The most that one block of memory may have for the C library to keep it when it is freed (see mallopt(3)), less a bit.
 _KEPT_BYTES = 31 << 20
-# Where the model's work is only started by what calls it, a thread of its own does so.
-_IN_BACKGROUND = ("cuda",)
 
 HeadOutput = Mapping[str, torch.Tensor]
 """``logits``, (b, n, k) or (b, k), or ``start_logits`` and ``end_logits``, (b, n) each."""
@@ -33,8 +31,8 @@ def outputs(model: Any, row_map: RowMap, inputs: Iterable[Input], settings: Infe
 
 
 @dataclass(frozen=True, eq=False)
-class TorchRunner:
-    """A torch model; a ``Runner``.
+class TorchRunner(Runner):
+    """A torch model.
 
     On a GPU work is started and not waited for. Raises ``ResourceError`` if a batch does not fit into its memory.
     """
@@ -63,8 +61,8 @@ class TorchRunner:
 
     @property
     def is_background(self) -> bool:
-        """Whether calls only start the work."""
-        return self.device.type in _IN_BACKGROUND
+        """GPUs compute asynchronously."""
+        return self._is_gpu
 
     @contextmanager
     def opened(self, block: Block, settings: Inference) -> Iterator[Callable[[Features], torch.Tensor]]:
@@ -101,10 +99,10 @@ class TorchRunner:
         """Copy without waiting for a GPU."""
         torch.from_numpy(into).copy_(rows, non_blocking=self._is_gpu)
 
-    def wait_function(self) -> Callable[[], None]:
-        """What waits for the GPU."""
+    def synchronizer(self) -> Callable[[], None]:
+        """A function that blocks until the GPU has finished the copies so far."""
         if not self._is_gpu:
-            return lambda: None
+            return super().synchronizer()
         return torch.cuda.current_stream(self.device).record_event().synchronize
 
     @property
@@ -144,8 +142,8 @@ def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def _keep_memory() -> None:
-    """Have what one layer frees kept for the next one, in place of given back to the system and zeroed again.
+    """Make glibc reuse freed blocks, which it otherwise returns to the system, whose new pages have to be zeroed.
 
-    glibc keeps blocks up to the size of the largest that was freed so far; elsewhere this does nothing.
+    It keeps blocks up to the size of the largest one freed so far. Other C libraries are not affected.
     """
     torch.empty(_KEPT_BYTES, dtype=torch.uint8)

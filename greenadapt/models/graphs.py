@@ -12,7 +12,7 @@ from greenadapt.checkpoints.layout import GRAPH_FILE, Compiled, GraphInput
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, first_line, require
 from greenadapt.models.rows import RowTable, read_table
-from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference
+from greenadapt.models.streaming import Block, Inference, Runner
 from greenadapt.store.arrays import Array, Int64Array
 from greenadapt.tasks.base import Features
 from greenadapt.workers import usable_cores
@@ -27,8 +27,8 @@ _NEEDS = "onnxruntime", "onnx", "onnxscript"
 
 
 @dataclass(frozen=True, eq=False)
-class GraphRunner:
-    """A compiled model, a ``Runner``: the graph reads rows of the embedding, which are looked up in the table on disk
+class GraphRunner(Runner):
+    """A compiled model: the graph reads rows of the embedding, which are looked up in the table on disk
     for each block.
     """
 
@@ -40,8 +40,6 @@ class GraphRunner:
     head: str
     pad_id: int
     threads: int
-    block_pieces = BLOCK_PIECES_CPU
-    """A few seconds' work."""
     is_background = True
     """The graph runs outside Python's lock, so that outputs are used meanwhile."""
 
@@ -68,18 +66,6 @@ class GraphRunner:
             return logits if logits.ndim == 3 else logits[:, None]
 
         yield called
-
-    def empty(self, n_rows: int, k: int) -> Array:
-        """Plain memory."""
-        return np.empty((n_rows, k), np.float32)
-
-    def copy(self, rows: Array, into: Array) -> None:
-        """Copy at once."""
-        into[:] = rows
-
-    def wait_function(self) -> Callable[[], None]:
-        """Nothing is left to wait for."""
-        return lambda: None
 
 
 def graph_inputs(checkpoint: Checkpoint) -> tuple[GraphInput, ...]:

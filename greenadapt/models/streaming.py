@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -140,34 +140,41 @@ class Inference:
         return ("base", "expanded") if self.pool == "mean" else (self.pool,)
 
 
-class Runner(Protocol):
-    """A model, and what computes its outputs."""
+class Runner:
+    """A model, and what computes its outputs; by default numpy arrays of the CPU."""
 
     @property
     def block_pieces(self) -> int:
         """Pieces of the examples whose outputs come together."""
+        return BLOCK_PIECES_CPU
 
     @property
     def batch_pieces(self) -> int | None:
         """Pieces that are best computed at once, padding included, at most; ``None``: as many as are allowed."""
+        raise NotImplementedError
 
     @property
     def is_background(self) -> bool:
         """Whether its work is started in a thread of its own while outputs are used."""
+        raise NotImplementedError
 
     def opened(self, block: Block, settings: Inference) -> AbstractContextManager[Callable[[Features], Any]]:
         """Within it: a batch of the block's inputs → its rows, (b, n, k), or (b, 1, k) with one output per text, maybe
         not yet computed.
         """
+        raise NotImplementedError
 
     def empty(self, n_rows: int, k: int) -> Array:
         """An array (n_rows, k) float32 that ``copy`` writes into."""
+        return np.empty((n_rows, k), np.float32)
 
     def copy(self, rows: Any, into: Array) -> None:
         """Copy the rows of a batch, maybe later."""
+        into[:] = rows
 
-    def wait_function(self) -> Callable[[], None]:
-        """What waits until all that was copied so far is there."""
+    def synchronizer(self) -> Callable[[], None]:
+        """A function that blocks until the copies so far have finished."""
+        return lambda: None
 
 
 def pooled_output(outputs: ViewOutputs, pool: Pool) -> Array:
@@ -221,4 +228,4 @@ def _start(runner: Runner, block: Block, settings: Inference) -> tuple[dict[int,
             runner.copy(rows.reshape(b * n, k), into)
             for i, of_input in zip(batch, into.reshape(b, n, k), strict=True):
                 logits[i] = of_input[: lengths[i]]
-        return logits, runner.wait_function()
+        return logits, runner.synchronizer()

@@ -127,21 +127,6 @@ def write_memory(model: Any, folder: Path) -> None:
         write_json(general / "config.json", json.loads(memory.general.config.to_json_string()))
 
 
-def read_memory(model: Any, folder: Path) -> None:
-    """Load the memory of ``model`` from ``folder``, where ``write_memory`` wrote it.
-
-    Raises ``MissingError`` if there is no such file, ``InputError`` if it belongs to another kind of memory.
-    """
-    file = folder / MEMORY_FILE
-    if not file.is_file():
-        raise MissingError(f"{folder} has no {MEMORY_FILE}", "train the model again")
-    weights = read_tensors(file)
-    shapes, expected = shapes_of(weights), shapes_of(_learnt(model))
-    if shapes != expected:
-        raise InputError(f"{file} holds {shapes}, need {expected}", "train the model again")
-    model.memory.load_state_dict(weights, strict=False)
-
-
 def begin_memory(model: Any, folder: Path) -> bool:
     """Initialize the memory of ``model`` with that of the trained model in ``folder``.
 
@@ -153,6 +138,12 @@ def begin_memory(model: Any, folder: Path) -> bool:
     if fits:
         model.memory.load_state_dict(weights, strict=False)
     return fits
+
+
+def read_memory(model: Any, folder: Path) -> None:
+    """``begin_memory``; raises ``InputError`` unless the file is there and fits."""
+    if not begin_memory(model, folder):
+        raise InputError(f"{folder} has no {MEMORY_FILE} for this kind of memory", "train the model again")
 
 
 def trained_weights(model: Any) -> Tensors:

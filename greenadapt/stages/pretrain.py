@@ -181,6 +181,7 @@ class _Pretraining:
         )
 
     def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
+        from greenadapt.models.memory.general_model import GeneralModel
         from greenadapt.training.pretrain import Pretraining, PretrainRun
 
         machine = open_machine()
@@ -201,7 +202,7 @@ class _Pretraining:
             run=request.run,
             machine=machine,
             progress=progress,
-            general=None if self.memory is None else self.memory.open(),
+            general=None if self.memory is None else GeneralModel.open(self.memory),
         )
         run = PretrainRun(setup, work)
         _report_opened(run, model.name, request.config, progress)

@@ -57,8 +57,8 @@ class Alignment(_Facts):
     def apply(self, vectors: Array) -> FloatArray:
         """Rows ``y = x Wᵀ``, float32 ``(n, target_dim)``, of ``vectors`` ``(n, source_dim)``, a block at a time.
 
-        A row depends on its own vector (and the seed); on the other vectors only in its last bit, in near ties of
-        rounding.
+        Each row is computed from its own vector, and under ``random`` from the seed. Other vectors can change its last
+        bit, since products of matrices of other sizes round differently.
         """
         if vectors.ndim != 2 or vectors.shape[1] != self.source_dim:
             raise InputError(
@@ -143,8 +143,8 @@ def fit(
                 f"word vectors are {source_dim} wide and the model's rows {target_dim}, identity needs equal widths",
                 f"train the vectors with --dim {target_dim}, or choose another --method",
             )
-        identity = np.eye(source_dim)
-        return Alignment(**common, matrix=identity.astype(np.float32), residual=_residual(source, target, identity))
+        residual = float(np.square(np.asarray(source, np.float64) - target).sum())
+        return Alignment(**common, matrix=np.eye(source_dim, dtype=np.float32), residual=residual)
     n_first, triangle = (0, None) if first is None else (first.n_overlap, first.triangle)
     triangle = Triangle.of(source[n_first:], target[n_first:], triangle)
     transposed, rank, condition = _solve(triangle, n, config)
@@ -231,15 +231,6 @@ def _solve(triangle: Triangle, n: int, config: AlignConfig) -> tuple[Float64Arra
         U, _, Vt = np.linalg.svd(right.T @ (singular[:, None] * projected), full_matrices=False)
         return U @ Vt, rank, condition
     return right.T @ ((singular / singular**2)[:, None] * projected), rank, condition
-
-
-def _residual(source: Array, target: Array, transposed: Float64Array) -> float:
-    step = 4096  # rows at a time
-    total = 0.0
-    for begin in range(0, len(source), step):
-        rows = slice(begin, begin + step)
-        total += float(np.square(np.asarray(source[rows], np.float64) @ transposed - target[rows]).sum())
-    return total
 
 
 def _rank_warnings(n: int, width: int, rank: int) -> tuple[str, ...]:

@@ -1,11 +1,10 @@
 """Train CBOW word vectors on a prepared corpus: vocabulary, epochs, checkpoints."""
 
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,13 +13,14 @@ from greenadapt.errors import InputError, MissingError, ResourceError, first_lin
 from greenadapt.progress import Progress, stoppable
 from greenadapt.store.arrays import Array, ArrayFile, write_arrays
 from greenadapt.store.files import sync_file
-from greenadapt.vectors.engine.stream import Advance, Stop, Stream, Weights, aligned_zeros, padded_width
+from greenadapt.vectors.engine.stream import Stream, Weights, aligned_zeros, padded_width
 from greenadapt.vectors.word_vectors import WordVectors
 
 if TYPE_CHECKING:
     from greenadapt.cluster import Cluster
     from greenadapt.corpus.prepared import PreparedCorpus
     from greenadapt.vectors.engine.local import LocalEngine
+    from greenadapt.vectors.on_cluster import ClusterEngine
 
 
 # Measured, in addition to the two tables:
@@ -29,19 +29,6 @@ _BYTES_A_WORD = 110  # per word of the corpus, with its count
 _BYTES_A_TRAINED_WORD = 330
 CHECKPOINT_SECONDS = 10
 """Minimum time between checkpoints: saving the tables can take as long as a short epoch."""
-
-
-class Engine(Protocol):
-    """What trains the tables: threads (``LocalEngine``) or the nodes of a cluster (``ClusterEngine``)."""
-
-    @property
-    def parts(self) -> Sequence[Any]:
-        """The parts of the text, in order."""
-
-    def train(
-        self, parts: Sequence[Any], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = lambda: False
-    ) -> int:
-        """Train ``weights`` in place on consecutive ``parts``; see ``LocalEngine.train``."""
 
 
 def train(
@@ -101,7 +88,9 @@ def load_engine() -> "type[LocalEngine]":
     return LocalEngine
 
 
-def _train_epochs(engine: Engine, words: int, state: "_State", config: W2VConfig, checkpoint: "_Checkpoint") -> None:
+def _train_epochs(
+    engine: "LocalEngine | ClusterEngine", words: int, state: "_State", config: W2VConfig, checkpoint: "_Checkpoint"
+) -> None:
     with (
         checkpoint.progress.bar("training", words * (config.epochs - state.epochs), "words") as bar,
         stoppable() as stop,

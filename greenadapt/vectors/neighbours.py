@@ -122,35 +122,32 @@ class ModelRows:
         words = {**base.rows, **{word: first + i for i, word in enumerate(added)}}
         return cls(rows, first, [*base.labels, *added], words, base, WordSplitter(tokenizer.base))
 
-    def near_added(self, word: str, top: int) -> tuple[tuple[str, float], ...]:
-        """The ``top`` added words whose rows are nearest to that of ``word``, with the cosine, nearest first."""
-        return self._near(word, self.n_base, len(self.labels), top)
+    def table(self, words: Sequence[str], k: int) -> list[Neighbours]:
+        """The ``k`` pieces and the ``k`` added words whose rows are nearest to the row of each word that has one."""
+        n_base = self.n_base
+        views = (("row → wordpieces", 0, n_base), ("row → added words", n_base, len(self.labels)))
+        return [
+            Neighbours(word, view, self._nearest(word, begin, end, k))
+            for word in words
+            if word in self.words
+            for view, begin, end in views
+        ]
 
-    def near_pieces(self, word: str, top: int) -> tuple[tuple[str, float], ...]:
-        """The same of the base model's pieces."""
-        return self._near(word, 0, self.n_base, top)
+    def _nearest(self, word: str, begin: int, end: int, k: int) -> tuple[tuple[str, float], ...]:
+        """The ``k`` nearest of the rows from ``begin`` up to ``end``, as labels and cosines.
 
-    def _near(self, word: str, begin: int, end: int, top: int) -> tuple[tuple[str, float], ...]:
-        """The nearest of the rows from ``begin`` up to ``end``, without those of the same word, which may be two."""
+        Leaves out the rows of ``word`` itself: an added word can also have a row as a piece of the base model.
+        """
         row = self.words[word]
         hidden = [number - begin for number in (row, *self.base.hidden) if begin <= number < end]
         exclude = np.array([hidden or [-1]], np.int64)
-        k = min(2 * top + 1, end - begin)
-        indices, cosines = nearest(self.rows[row : row + 1], self.rows[begin:end], k, exclude)
+        n_candidates = min(2 * k + 1, end - begin)
+        indices, cosines = nearest(self.rows[row : row + 1], self.rows[begin:end], n_candidates, exclude)
         neighbours: dict[str, float] = {}
         for index, cosine in zip(indices[0].tolist(), cosines[0].tolist(), strict=True):
             if index >= 0 and (label := self.labels[begin + index]) != self.labels[row]:
                 neighbours.setdefault(label, cosine)
-        return tuple(neighbours.items())[:top]
-
-    def table(self, words: Sequence[str], k: int) -> list[Neighbours]:
-        """The ``k`` added words and pieces whose rows are nearest to those of ``words``, of words with a row."""
-        return [
-            Neighbours(word, view, near(word, k))
-            for word in words
-            if word in self.words
-            for view, near in (("row → wordpieces", self.near_pieces), ("row → added words", self.near_added))
-        ]
+        return tuple(neighbours.items())[:k]
 
 
 def neighbour_table(words: Sequence[str], domain: Space, base: Space, align: _Map | None, k: int) -> list[Neighbours]:

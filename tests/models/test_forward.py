@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import ResourceError
-from greenadapt.models.forward import outputs
+from greenadapt.models.forward import TorchRunner, outputs
 from greenadapt.models.rows import Rows, RowTable
 from greenadapt.models.streaming import Inference, ViewOutputs, pooled_output
 from greenadapt.models.weights import StreamedRows, open_model
@@ -102,7 +102,7 @@ def equal(got: list[ViewOutputs], expected: list[ViewOutputs]) -> None:
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model is called by the thread that wants its outputs, and by another one, as on a GPU."""
     if request.param == "in the background":
-        monkeypatch.setattr("greenadapt.models.forward._IN_BACKGROUND", ("cpu",))
+        monkeypatch.setattr(TorchRunner, "is_background", True)
 
 
 @pytest.mark.usefixtures("either_way")

@@ -409,13 +409,11 @@ def test_it_comes_back(tmp_path: Path, frozen: bool) -> None:
 def test_another_memory_is_refused_or_begins_anew(tmp_path: Path) -> None:
     model = with_memory(NORMAL)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    with pytest.raises(MissingError, match=r"has no memory.safetensors"):
-        read_memory(model, tmp_path)
-    assert not begin_memory(model, tmp_path)
-    weights: dict[str, torch.Tensor]
-    for weights in ({}, {"gates.0.weight": torch.ones(1, 16)}, {**gates(model), "gates.0.bias": torch.ones(2)}):
-        save_file(weights, tmp_path / "memory.safetensors")
-        with pytest.raises(InputError, match=r"memory.safetensors holds .*, need \{.*'gates.0.weight': \(1, 16\)"):
+    weights: dict[str, torch.Tensor] | None
+    for weights in (None, {}, {"gates.0.weight": torch.ones(1, 16)}, {**gates(model), "gates.0.bias": torch.ones(2)}):
+        if weights is not None:
+            save_file(weights, tmp_path / "memory.safetensors")
+        with pytest.raises(InputError, match=r"has no memory.safetensors for this kind of memory"):
             read_memory(model, tmp_path)
         assert not begin_memory(model, tmp_path)
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())

@@ -293,17 +293,20 @@ def make_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> Adapter:
     model: Any = encoder.config
     shape = AdapterShape.of(config, model.hidden_size, model.num_hidden_layers)
     eps = next(float(module.eps) for module in encoder.modules() if isinstance(module, nn.LayerNorm))
-    make = _Maker(config, shape, model, eps)
+
+    def bottleneck(size: int) -> Projected:  # GELU between projections of each layer
+        return Projected(model.hidden_size, size, {layer: nn.GELU() for layer in shape.layers}, shared=False)
+
     if config.adapter == "none":
         return Adapter()
     if config.adapter == "lhuc":
         return Lhuc(model.hidden_size, shape.layers)
     if config.adapter == "houlsby":
-        return Houlsby(make.bottleneck(shape.size), make.bottleneck(shape.size), beside=config.form == "reference")
+        return Houlsby(bottleneck(shape.size), bottleneck(shape.size), beside=config.form == "reference")
     if config.adapter == "houlsby-pals":
-        return Houlsby(make.bottleneck(shape.bottleneck), make.function(), beside=True)
+        return Houlsby(bottleneck(shape.bottleneck), _function(config, shape, model), beside=True)
     if config.kind.has_stack:
-        return OnTop(model.hidden_size, shape.size, make.stack())
+        return OnTop(model.hidden_size, shape.size, _stack(config, shape, model, eps))
     if config.adapter == "bert-layer":
         return LayerOnTop(_new_layer(encoder))
     if config.placement == "serial":
@@ -312,8 +315,8 @@ def make_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> Adapter:
                 f"--placement serial normalizes each layer's output, which a model of type {model.model_type} does not",
                 "use --placement parallel",
             )
-        return Serial(make.function(), model.hidden_size, eps)
-    return Parallel(make.function())
+        return Serial(_function(config, shape, model), model.hidden_size, eps)
+    return Parallel(_function(config, shape, model))
 
 
 def own_pooler(encoder: "PreTrainedModel") -> nn.Module:
@@ -333,49 +336,35 @@ def _new_layer(encoder: "PreTrainedModel") -> nn.Module:
     return layer_class(config, **({"layer_idx": len(layers) - 1} if has_index else {}))
 
 
-@dataclass(frozen=True)
-class _Maker:
-    """Makes the parts of an adapter."""
+def _function(config: AdapterConfig, shape: AdapterShape, model: Any) -> Projected:
+    """The function beside or after each layer of an encoder with the configuration ``model``."""
+    size, is_reference = shape.size, config.form == "reference"
+    kinds: dict[str, Callable[[], nn.Module]] = {
+        "low-rank": nn.GELU if is_reference else nn.Identity,
+        "ffn": partial(FeedForward, size, round(1.5 * size)),  # with as many weights as attention
+    }
+    make = kinds.get(config.adapter, partial(_attention, shape, model))
+    functions = {layer: make() for layer in shape.layers}
+    has_pals = config.adapter in ("pals", "houlsby-pals")
+    is_shared = has_pals or config.adapter == "ffn"
+    return Projected(model.hidden_size, size, functions, shared=is_shared, activated=has_pals and is_reference)
 
-    config: AdapterConfig
-    shape: AdapterShape
-    model: Any
-    """The encoder's configuration."""
-    eps: float
-    """Of its layer norms."""
 
-    def function(self) -> Projected:
-        """The function beside or after each layer."""
-        size, is_reference = self.shape.size, self.config.form == "reference"
-        kinds: dict[str, Callable[[], nn.Module]] = {
-            "low-rank": nn.GELU if is_reference else nn.Identity,
-            "ffn": partial(FeedForward, size, round(1.5 * size)),  # with as many weights as attention
-        }
-        make = kinds.get(self.config.adapter, self._attention)
-        functions = {layer: make() for layer in self.shape.layers}
-        has_pals = self.config.adapter in ("pals", "houlsby-pals")
-        is_shared = has_pals or self.config.adapter == "ffn"
-        return Projected(self.model.hidden_size, size, functions, shared=is_shared, activated=has_pals and is_reference)
+def _stack(config: AdapterConfig, shape: AdapterShape, model: Any, eps: float) -> list[Residual]:
+    """The layers on top, of the adapter's width."""
+    size = shape.size
+    kinds: dict[str, Callable[[], nn.Module]] = {  # with as many weights each, 4 · size² or the nearest to it
+        "top-attention": partial(_attention, shape, model, mixing=True),
+        "top-ffn": partial(FeedForward, size, 2 * size),
+        "top-ffn-2": partial(FeedForward, size, round((math.sqrt(5) - 1) * size), deep=True),
+    }
+    make = kinds[config.adapter]
+    return [Residual(make(), size, eps) for _ in range(config.top_layers)]
 
-    def bottleneck(self, size: int) -> Projected:
-        """GELU between projections of each layer."""
-        functions = {layer: nn.GELU() for layer in self.shape.layers}
-        return Projected(self.model.hidden_size, size, functions, shared=False)
 
-    def stack(self) -> list[Residual]:
-        """The layers on top, of the adapter's width."""
-        size = self.shape.size
-        kinds: dict[str, Callable[[], nn.Module]] = {  # with as many weights each, 4 · size² or the nearest to it
-            "top-attention": partial(self._attention, mixing=True),
-            "top-ffn": partial(FeedForward, size, 2 * size),
-            "top-ffn-2": partial(FeedForward, size, round((math.sqrt(5) - 1) * size), deep=True),
-        }
-        make = kinds[self.config.adapter]
-        return [Residual(make(), size, self.eps) for _ in range(self.config.top_layers)]
-
-    def _attention(self, *, mixing: bool = False) -> SelfAttention:
-        dropout = first_setting(self.model, "attention_probs_dropout_prob", "attention_dropout")
-        return SelfAttention(self.shape.size, self.shape.heads, dropout, mixing=mixing)
+def _attention(shape: AdapterShape, model: Any, *, mixing: bool = False) -> SelfAttention:
+    dropout = first_setting(model, "attention_probs_dropout_prob", "attention_dropout")
+    return SelfAttention(shape.size, shape.heads, dropout, mixing=mixing)
 
 
 def draw_weights(module: nn.Module, generator: torch.Generator) -> None:

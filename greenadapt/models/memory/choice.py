@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from greenadapt.checkpoints.layout import MEMORY_FILE, MEMORY_FOLDER, MULTITASK_FILE, TASK_FILE, is_multitask
 from greenadapt.checkpoints.provenance import check_model, model_input, read_facts
@@ -16,10 +16,6 @@ from greenadapt.config import MemoryConfig, Strategy
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.store.files import Json, parse_own
-
-if TYPE_CHECKING:
-    from greenadapt.models.memory.general_model import GeneralModel
-
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _Ranges = tuple[tuple[int, ...], ...]
@@ -93,7 +89,10 @@ def _targets(config: MemoryConfig, n_domain: int) -> tuple[int, ...]:
 
 
 def _sources(strategy: Strategy, targets: tuple[int, ...], n_domain: int, n_general: int) -> _Ranges:
-    """The states of each target as the paper numbers them, from 1."""
+    """The states that each target reads, numbered from 1 as in the paper.
+
+    ``gated`` and ``chunk`` split the states evenly among the targets.
+    """
     if strategy == "single":
         return ((n_general,),)
     if strategy == "multiple":
@@ -206,12 +205,6 @@ class MemoryChoice:
         """The entry ``memory`` of ``task.json``."""
         general = {"name": self.model.name, "source": self.model.source, "sha256": self.sha256}
         return {**asdict(self.config), "general": general}
-
-    def open(self) -> "GeneralModel":
-        """The general model; raises ``InputError`` if its type is not supported."""
-        from greenadapt.models.memory.general_model import GeneralModel
-
-        return GeneralModel(Checkpoint.open(self.model.folder), self.config)
 
 
 def check_memories(folders: Iterable[TaskFolder], path: str | None) -> None:

@@ -373,7 +373,10 @@ def _read_general(
 
 
 def _stack(reads_first: bool, passed: dict[str, Tensor], encoder: Any, args: tuple[Any, ...], output: Any) -> Any:
-    """The encoder's output with the states of the general model below its own: (2 b, n, d_D)."""
+    """Append the general model's states (b, n, d_D) to the batch of the encoder's output, which becomes (2 b, n, d_D).
+
+    The head then reads both, and ``_add_halves`` adds their logits.
+    """
     domain: Tensor = output.last_hidden_state
     general = passed.pop("states").to(domain.dtype)
     if getattr(encoder, "pooler", None) is not None:

@@ -13,6 +13,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import MemoryConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.models.machine import Machine
+from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.memory.fusion import attach_logits_fusion, attach_memory
 from greenadapt.models.weights import open_encoder
 from greenadapt.store.arrays import offsets_of
@@ -109,6 +110,11 @@ class GeneralModel:
 
     checkpoint: Checkpoint
     config: MemoryConfig
+
+    @classmethod
+    def open(cls, chosen: MemoryChoice) -> "GeneralModel":
+        """The ``chosen`` model; raises ``InputError`` if its type is not supported."""
+        return cls(Checkpoint.open(chosen.model.folder), chosen.config)
 
     def reader(self, encoder: Encoder) -> MemoryReader:
         """Converts the inputs of a domain model, made by ``encoder``, to those of this model."""

@@ -313,6 +313,7 @@ class Finetuning:
                     f"{source} changed since the command began", "run the command again when its files are finished"
                 )
         machine = open_machine()
+        from greenadapt.models.memory.general_model import GeneralModel
         from greenadapt.training.finetune import FinetuneSetup
 
         return FinetuneSetup(
@@ -325,7 +326,7 @@ class Finetuning:
             sampling=request.sampling,
             save_logits=request.save_logits,
             unlabelled=unlabelled,
-            general=None if start.memory is None else start.memory.open(),
+            general=None if start.memory is None else GeneralModel.open(start.memory),
         )
 
 

@@ -148,8 +148,8 @@ def padded(table: Array) -> Array:
 
 
 _LOST_SHARE = 0.25
-"""Limit of the share of words with scores of -6 and below, from which nothing is learned: at most 0.1 in normal
-training, 0.5 and more after divergence."""
+"""Training has diverged if a larger share of words scores -6 or less, where nothing is learned. The share is at most
+0.1 in normal training, and 0.5 or more after divergence."""
 _FEW = 100
 
 
