@@ -8,9 +8,8 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from greenadapt.checkpoints.source import find_model
 from tests.conftest import WORDS, Run, tiny_model_in
-from tests.support.old_models import LAYOUTS, old_twin
+from tests.support.old_models import old_twin
 from tests.support.references import states
 
 FAST = ("--epochs", 1, "--max-steps", 2, "--batch-size", 4, "--max-length", 64)
@@ -18,8 +17,6 @@ VECTORS = ("--min-count", 3, "--epochs", 1, "--workers", 1)
 OLD = [
     ("BertForPreTraining", "pytorch-pretrained-bert"),
     ("RobertaForMaskedLM", "transformers 2"),
-    ("BertModel", "transformers 3"),
-    ("RobertaForMaskedLM", "transformers 4"),
 ]
 """Transformers' class, and the release that wrote it."""
 
@@ -76,12 +73,6 @@ def test_an_old_folder_gives_what_a_new_one_gives(run_alone: Run, twins: tuple[P
     assert (
         base("Tachycardia!").input_ids == transformers.AutoTokenizer.from_pretrained(modern)("Tachycardia!").input_ids
     )
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_model_without_tokenizer_json_is_found(tmp_path: Path, layout: str) -> None:
-    old = old_twin(tiny_model_in(tmp_path, "BertModel", name="modern"), tmp_path / "old", layout)
-    assert find_model(str(old)).folder == old
 
 
 @pytest.mark.slow

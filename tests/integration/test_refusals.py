@@ -3,11 +3,8 @@
 import json
 import re
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,11 +13,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from greenadapt.errors import InputError
 from greenadapt.stages.finetune.compare import finetune
 from greenadapt.store.arrays import ArrayFile
 from tests.conftest import Run, last_line, tiny_model_in
-from tests.support.small_tasks import VOCABULARY, Signalling, adapted, facts_file, ner_request, session
+from tests.support.small_tasks import VOCABULARY, adapted, facts_file, ner_request, session
 
 WORDS = "words.safetensors"
 EMBEDDING = "bert.embeddings.word_embeddings.weight"
@@ -74,11 +70,8 @@ def test_a_file_that_the_manifest_lists_is_missed(folder: Path, run_alone: Run) 
     [
         (("finetune", "--model", "made", *NER, "--train", "train.tsv", "-o", "out"), WORDS),
         (("pretrain", "--model", "made", "--text", "corpus.txt", "-o", "out"), "base_tokenizer/tokenizer.json"),
-        (("index", "--documents", "corpus.txt", "-m", "made", "-o", "out"), "tokenizer.json"),
-        (("push", "made", "a/b"), "model.safetensors"),
         (PREDICT, "task.json"),
         ((*PREDICT, "--seed", 1), "seeds/1/model.safetensors"),
-        (COMPILE, "model.safetensors"),
     ],
 )
 def test_a_part_of_another_model_is_refused(folder: Path, run_alone: Run, command: tuple[Any, ...], name: str) -> None:
@@ -96,17 +89,6 @@ def test_a_part_of_another_model_is_refused(folder: Path, run_alone: Run, comman
         run_alone(*command)
 
 
-def test_labels_that_are_not_those_of_the_head_are_refused(folder: Path, run_alone: Run) -> None:
-    (folder / "run" / "manifest.json").unlink()
-    file = folder / "run" / "task.json"
-    task = json.loads(file.read_text())
-    for labels in (task["labels"][:-1], [*task["labels"], "B-New", "I-New"], ["O", "B-A", "I-A", "B-B", "I-B"]):
-        file.write_text(json.dumps({**task, "labels": labels}))
-        line = last_line(run_alone(*PREDICT, code=1))
-        assert f"task.json has {len(labels)} labels (O, " in line
-        assert "the head in config.json has 5 (O, B-Disease" in line
-
-
 def test_files_that_decide_nothing_may_be_missing(folder: Path, run_alone: Run) -> None:
     before = run_alone(*PREDICT).stdout
     shutil.rmtree(folder / "run" / "seeds")
@@ -114,19 +96,7 @@ def test_files_that_decide_nothing_may_be_missing(folder: Path, run_alone: Run) 
     assert run_alone(*PREDICT).stdout == before
 
 
-def test_the_files_of_the_seed_that_is_asked_are_read(folder: Path, run_alone: Run) -> None:
-    name = "model.safetensors"
-    file = folder / "run" / "seeds" / "1" / name
-    file.write_bytes(file.read_bytes()[:2000])
-    assert f"seeds/1/{name} is " in last_line(run_alone(*PREDICT, "--seed", 1, code=1))
-    file.unlink()
-    run_alone(*PREDICT, "--seed", 0)
-    line = last_line(run_alone(*PREDICT, "--seed", 1, code=1))
-    assert f"it has no seeds/1/{name}, but manifest.json lists it" in line
-
-
-@pytest.mark.parametrize("gone", [(), ("manifest.json",), ("greenadapt.json",)])
-@pytest.mark.parametrize("model", ["adapted", "run"])
+@pytest.mark.parametrize(("model", "gone"), [("adapted", ()), ("run", ("manifest.json",))])
 def test_added_words_are_missed(folder: Path, run_alone: Run, model: str, gone: tuple[str, ...]) -> None:
     """``greenadapt.json`` and ``task.json`` say that there are some, and so does a base tokenizer."""
     for name in (WORDS, *gone):
@@ -163,51 +133,6 @@ def test_a_part_of_several_tasks_is_missed(two_tasks: Path, run_alone: Run) -> N
         assert "it has no tasks/ner/weights.safetensors, but manifest.json lists it" in line
 
 
-def assert_named(run_alone: Run, file: Path, command: tuple[Any, ...], *sound: str) -> None:
-    """Assert that ``command`` names a JSON ``file`` that is broken in any way, but for ``sound`` contents."""
-    content = file.read_text()
-    for broken in ("{}", "[]", "null", "", content[: len(content) // 2], '"model"'):
-        if broken not in sound:
-            file.write_text(broken)
-            assert file.name in last_line(run_alone(*command, code=1)), broken
-
-
-READ: list[tuple[str, tuple[Any, ...]]] = [
-    ("run/config.json", PREDICT),
-    ("run/manifest.json", PREDICT),
-    ("base/config.json", ("adapt", "--corpus", "corpus.txt", "--model", "base", *ADAPT)),
-]
-
-
-@pytest.mark.parametrize(("name", "command"), READ, ids=lambda value: value if isinstance(value, str) else value[0])
-def test_json_that_is_no_sound_object_is_named(
-    folder: Path, run_alone: Run, name: str, command: tuple[Any, ...]
-) -> None:
-    assert_named(run_alone, folder / name, command)
-    assert not (folder / "out").exists()
-
-
-def test_a_tokenizers_settings_are_named(folder: Path, run_alone: Run) -> None:
-    file = folder / "run" / "base_tokenizer" / "tokenizer_config.json"
-    file.write_text('{"do_lower_case": true}')
-    assert_named(run_alone, file, PREDICT, "{}")
-
-
-def test_a_broken_training_state_is_named(folder: Path) -> None:
-    request = ner_request(folder, folder / "adapted")
-    with pytest.raises(KeyboardInterrupt):
-        finetune(replace(session(folder, "out"), progress=Signalling(signal.SIGINT, at=3)), request)
-    (state,) = folder.rglob(".state")
-    (state / "state.json").write_bytes(b"{}")
-    with pytest.raises(InputError, match=r"state\.json.* number.*: remove"):
-        finetune(session(folder, "out"), request)
-
-
-def test_an_index_of_shards_is_named(folder: Path, run_alone: Run, tiny_model: Callable[..., Path]) -> None:
-    index = tiny_model("BertForMaskedLM", name="sharded", max_shard_size="20KB") / "model.safetensors.index.json"
-    assert_named(run_alone, index, ("adapt", "--corpus", "corpus.txt", "--model", "sharded", *ADAPT))
-
-
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -238,8 +163,6 @@ NORM = "bert.encoder.layer.1.output.LayerNorm.bias"
     [
         (PREDICT, "model.safetensors", EMBEDDING),
         ((*PREDICT, "--seed", 1), "seeds/1/model.safetensors", NORM),
-        (("push", "run", "a/b"), "model.safetensors", NORM),
-        (COMPILE, "model.safetensors", NORM),
     ],
 )
 def test_a_weight_that_is_no_number_is_refused_at_opening(
@@ -275,19 +198,6 @@ def test_a_model_to_compare_with_is_looked_at_before_the_first_is_trained(folder
     (folder / "base" / "model.safetensors").write_bytes(content[:9000])
     run_alone(*FINETUNE, "--test", "test.tsv", "--compare", "base", code=1)
     assert not (folder / "out").exists()
-    (folder / "base" / "model.safetensors").write_bytes(content)
-    shutil.copytree(folder / "full", folder / "out-base-taken")
-    (folder / "out").mkdir()
-    (folder / "out" / "note.txt").write_text("mine")
-    assert "out exists and holds no result" in last_line(
-        run_alone(*FINETUNE, "--test", "test.tsv", "--compare", "base", code=1)
-    )
-
-
-def test_a_link_to_itself_as_output_is_refused(folder: Path, run_alone: Run) -> None:
-    (folder / "loop").symlink_to("loop")
-    for out in ("loop", "loop/x"):
-        assert "loop" in last_line(run_alone(*FINETUNE[:-1], out, code=1))
 
 
 def test_missing_files_are_told_before_torch_is_loaded(folder: Path) -> None:
@@ -300,24 +210,17 @@ def test_missing_files_are_told_before_torch_is_loaded(folder: Path) -> None:
     options = [*tune, "--train", "train.tsv"]
     commands = [
         [*tune, "--train", "none.tsv"],
-        [*options, "--dev", "none.tsv"],
         [*options, "--test", "none.tsv"],
-        [*options, "--memory", "none/at/all"],
         [*options, "--memory", "bad"],
         [*options, "--test", "test.tsv", "--compare", "bad"],
         [*options, "-o", "full"],
         [*options, "--dev", "broken.tsv"],
-        ["finetune", "--model", "adapted", "--tasks", "none.toml"],
         ["finetune", "--model", "adapted", "--tasks", "broken.toml", "-o", "out"],
-        ["finetune", "--model", "bad", "--task", "ner", "--train", "train.tsv"],
         ["pretrain", "--model", "adapted", "--text", "none.txt"],
-        ["pretrain", "--model", "adapted", "--text", "corpus.txt", "-o", "full"],
         ["predict", "-m", "run", "-i", "none.txt"],
         ["predict", "-m", "bad", "-i", "in.txt"],
-        ["qa", "--model", "base", "--context", "none.txt", "--question", "who"],
         ["qa", "--model", "bad", "--context", "in.txt", "--question", "who"],
         ["qa", "--model", "base", "--compare", "bad", "--context", "in.txt", "--question", "who"],
-        ["qa", "--model", "base", "--context", "in.txt", "--question", "who", "-o", "full"],
     ]
     code = f"""
 import sys
@@ -333,18 +236,8 @@ for command in {commands!r}:
     assert len(completed.stderr.splitlines()) == len(commands)
 
 
-@pytest.mark.parametrize(
-    "command", [("search", "corpus.index", "vir\udcffus"), ("neighbours", "-m", "adapted", "vir\udcffus")]
-)
-def test_a_word_that_is_not_utf8_has_no_advice_for_files(run_alone: Run, command: tuple[str, ...]) -> None:
-    assert "vir\\xffus is not UTF-8: give it in UTF-8" in last_line(run_alone(*command, code=1))
-
-
-@pytest.mark.parametrize(
-    ("command", "kind"), [(("adapt", "-c", "corpus.txt"), "llama"), (("pretrain", "--text", "corpus.txt"), "t5")]
-)
-def test_models_that_write_text_are_refused(run_alone: Run, folder: Path, command: tuple[str, ...], kind: str) -> None:
+def test_models_that_write_text_are_refused(run_alone: Run, folder: Path) -> None:
     config = folder / "base" / "config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": kind}))
-    message = last_line(run_alone(*command, "-m", "base", code=1))
-    assert f"base holds a model of type {kind}, which greenadapt does not support: supported are " in message
+    config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": "llama"}))
+    message = last_line(run_alone("adapt", "-c", "corpus.txt", "-m", "base", code=1))
+    assert "base holds a model of type llama, which greenadapt does not support: supported are " in message

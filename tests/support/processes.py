@@ -3,7 +3,6 @@
 import atexit
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -17,13 +16,6 @@ from typing import Any
 from greenadapt.store.files import hash_file
 
 MODULE = ("-m", "greenadapt")
-
-
-def printed_random() -> random.Random:
-    """Random moments for kills. A failing test shows the seed; ``GREENADAPT_TEST_SEED`` draws the same again."""
-    seed = int(os.environ.get("GREENADAPT_TEST_SEED") or random.randrange(2**32))
-    print(f"GREENADAPT_TEST_SEED={seed}")  # noqa: T201
-    return random.Random(seed)
 
 
 # Imports what training takes seconds to import, once; then forks a process for each line that says what to run.
@@ -141,46 +133,6 @@ def interrupted(command: Iterable[object], state: str, number: signal.Signals) -
         assert ended.stderr.splitlines()[-1].startswith("greenadapt: interrupted: ")
     codes = {signal.SIGINT: (130, -number), signal.SIGTERM: (143,), signal.SIGKILL: (-number,)}
     assert ended.returncode in codes[number], ended.stderr
-    return ended
-
-
-# Does as a launcher; it has the store, as torchrun does.
-_TWO = """
-import os, runpy, signal, sys
-import accelerate, torch.distributed as dist
-
-os.environ.update(WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", TORCHELASTIC_USE_AGENT_STORE="True")
-port, told = os.pipe()  # the store has a thread, so there can be none before the processes part
-children = []
-for rank in "01":
-    child = os.fork()
-    if child == 0:
-        signal.alarm(140)  # should the other one, or whoever waits, be gone
-        os.environ.update(RANK=rank, LOCAL_RANK=rank, MASTER_PORT=os.read(port, 5).decode())
-        sys.argv = sys.argv[1:]
-        if sys.argv[0] == "-m":
-            del sys.argv[0]
-            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-        else:
-            runpy.run_path(sys.argv[0], run_name="__main__")
-        sys.exit()
-    children.append(child)
-store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-os.write(told, f"{store.port:05}".encode() * 2)
-while children:
-    ended, status = os.wait()
-    children.remove(ended)
-    if status:
-        for child in children:
-            os.kill(child, signal.SIGTERM)
-        sys.exit(1)
-"""
-
-
-def together(program: Iterable[object], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Like ``launched``, without the launcher, which is slow; ``tests/cli/test_finetune.py`` uses the real launcher."""
-    ended = Forked(["-c", _TWO, *program], folder, ACCELERATE_USE_CPU="true").completed()
-    assert ended.returncode == 0, ended.stderr
     return ended
 
 
