@@ -15,6 +15,7 @@ if not __package__:  # started as a script
 from benchmarks.records import resumable
 from experiments.bench import Experiment, Run, model_hash
 from experiments.command import parse, parser_of, reproduce
+from greenadapt.checkpoints.layout import SCORES, read_described
 from greenadapt.config import QaConfig, TextOptions
 from greenadapt.errors import UsageError
 from greenadapt.inference.qa.answering import QaRequest
@@ -23,7 +24,7 @@ from greenadapt.progress import Silent
 from greenadapt.stages.align import align
 from greenadapt.stages.expand import expand
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.qa import answer, read_summary
+from greenadapt.stages.qa import answer
 from greenadapt.stages.w2v import w2v
 from greenadapt.store.files import Json, hash_file, hash_json, plain
 from greenadapt.tasks.questions import read_questions
@@ -96,7 +97,8 @@ class Qa(Adapting):
         self.session.progress.note(str(run))
         session = replace(self.inner("runs", run.folder(key)), cluster=self.session.cluster)
         result = answer(session, QaRequest(model, InquirySources(data=data), config=QaConfig(), reading=reading))
-        scores = {name: value for name, value in read_summary(result)["scores"].items() if isinstance(value, float)}
+        summary = read_described(result.folder / SCORES)
+        scores = {name: value for name, value in summary["scores"].items() if isinstance(value, float)}
         return self.add(run, key, scores, result.manifest.cost, {"asked": settings})
 
     def trainings(self, run: Run) -> list[Run]:

@@ -56,10 +56,11 @@ def pretrain(
 
     The text is of a domain (DAPT) or of a task (TAPT).
     """
+    from greenadapt.checkpoints.layout import SCORES, read_described
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import describe, print_results, print_tables
     from greenadapt.report.tables import loss_tables
-    from greenadapt.stages.pretrain import PretrainRequest, read_losses
+    from greenadapt.stages.pretrain import PretrainRequest
     from greenadapt.stages.pretrain import pretrain as train
     from greenadapt.stages.session import adapted_model
     from greenadapt.workers import launched_processes
@@ -82,7 +83,7 @@ def pretrain(
     result = train(session, request)
     if launched_processes()[0] > 0:
         return  # the first process prints
-    scores = read_losses(result.folder)
+    scores = read_described(result.folder / SCORES)
     if as_json:
         print_json({**describe(result), "scores": scores})
         return

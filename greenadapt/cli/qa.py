@@ -148,12 +148,13 @@ def qa(
 
 
 def _save_answers(session: "Session", request: "QaRequest", *, as_json: bool) -> None:
+    from greenadapt.checkpoints.layout import SCORES, read_described
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import describe, print_results, print_summary
-    from greenadapt.stages.qa import answer, read_summary
+    from greenadapt.stages.qa import answer
 
     result = answer(session, request)
-    summary = read_summary(result)
+    summary = read_described(result.folder / SCORES)
     if as_json:
         print_json({**describe(result), **summary})
         return

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenadapt.checkpoints.layout import FACTS_FILE, SCORES, TASK_FILE, is_multitask
+from greenadapt.checkpoints.layout import FACTS_FILE, SCORES, TASK_FILE, is_multitask, read_described
 from greenadapt.checkpoints.provenance import (
     adapted_input,
     check_model,
@@ -26,8 +26,8 @@ from greenadapt.errors import InputError, UsageError, counted, require_torch
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.progress import Progress
 from greenadapt.stages.finetune.train import run_together
-from greenadapt.stages.session import PRETRAIN, Session, card_origin, data_name
-from greenadapt.store.files import Json, hash_json, read_own_object, write_json
+from greenadapt.stages.session import PRETRAIN, RUNS, Session, card_origin, data_name
+from greenadapt.store.files import Json, hash_json, write_json
 from greenadapt.store.results import Job, Outcome, Result
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE
@@ -80,7 +80,7 @@ def pretrain(session: Session, request: PretrainRequest) -> Result:
     run = _Pretraining.of(session, request)
     if session.out is None:
         name = f"pretrain-{run.model.name}-{data_name(request.texts)}-{run.job.key[:8]}"
-        run = replace(run, session=replace(session, out=Path("runs") / name))
+        run = replace(run, session=replace(session, out=RUNS / name))
     run.session.check_out(PRETRAIN, run.config())
     return run_together(run)
 
@@ -163,7 +163,7 @@ class _Pretraining:
                 texts=self.request.texts,
                 memory=None if self.memory is None else self.memory.as_settings()["general"],
                 config=config,
-                scores=read_losses(work),
+                scores=read_described(work / SCORES),
                 counts=outcome.counts,
                 is_expanded=(work / WORDS_FILE).is_file(),
                 cost=cost,
@@ -212,7 +212,7 @@ class _Pretraining:
             copy_tokenizers(model.folder, work)
             copy_side_files(model.folder, work)
             write_json(work / FACTS_FILE, self._facts())
-        losses = read_losses(work)["losses"] if machine.is_first else {}
+        losses = read_described(work / SCORES)["losses"] if machine.is_first else {}
         return Outcome(run.counts(), {"model": model_facts(model), "losses": losses})
 
     def _facts(self) -> Json:
@@ -250,19 +250,6 @@ class _Pretraining:
             if not len(text):
                 raise _no_text(name, heldout)
         return packed
-
-
-@dataclass(frozen=True)
-class _LossFile:
-    """The part of ``scores.json`` that is read."""
-
-    losses: dict[str, dict[str, Any]]
-    max_length: int = 0
-
-
-def read_losses(folder: Path) -> Json:
-    """``scores.json`` of the pre-trained model in ``folder``."""
-    return read_own_object(folder / SCORES, _LossFile, "pre-trained model", "make it again")
 
 
 def _report_opened(run: "PretrainRun", model: str, config: PretrainConfig, progress: Progress) -> None:

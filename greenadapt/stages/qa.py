@@ -5,7 +5,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from greenadapt.checkpoints.layout import SCORES, read_described
+from greenadapt.checkpoints.layout import SCORES
 from greenadapt.checkpoints.provenance import model_facts
 from greenadapt.cluster import Spread
 from greenadapt.corpus.opening import input_name, is_read_once
@@ -68,8 +68,3 @@ def _whole_rows(file: Path) -> list[Json]:
     content = file.read_bytes()
     os.truncate(file, content.rfind(b"\n") + 1)
     return [*read_own_lines(file)]
-
-
-def read_summary(result: Result) -> Json:
-    """The summary of a result, see ``Answerer.summary``."""
-    return read_described(result.folder / SCORES)

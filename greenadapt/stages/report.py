@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from greenadapt.checkpoints.layout import TASK_FILE, is_multitask, read_described
+from greenadapt.checkpoints.layout import SCORES, TASK_FILE, is_multitask, read_described
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import GreenadaptError, MissingError, as_percent, require
@@ -139,10 +139,8 @@ def _make_sections(results: list[Result], names: dict[Path, str]) -> list[Sectio
 
     groups = task_groups(of(FINETUNE), names)
     gain = [block for group in groups for block in compare_models(group)]
-    if of(PRETRAIN):
-        from greenadapt.stages.pretrain import read_losses
-
-        gain += [table for result in of(PRETRAIN) for table in loss_tables(read_losses(result.folder))]
+    for result in of(PRETRAIN):
+        gain += loss_tables(read_described(result.folder / SCORES))
     adapted = {names[result.folder]: result for result in of(EXPAND)}
     rows: list[str | Table | Chart] = [
         f"The base tokenizer of {name} takes {pieces['before']:.3f} pieces per word of the text, {pieces['after']:.3f} "

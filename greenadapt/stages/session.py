@@ -28,6 +28,8 @@ from greenadapt.workers import usable_cores
 
 CORPUS, W2V, ALIGN, EXPAND = "corpus", "w2v", "align", "expand"
 PRETRAIN, FINETUNE, COMPILE, QA = "pretrain", "finetune", "compile", "qa"
+RUNS = Path("runs")
+"""The folder of trained models without ``--out``."""
 
 
 @dataclass(frozen=True)

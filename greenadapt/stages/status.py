@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from greenadapt.errors import GreenadaptError, MissingError
-from greenadapt.stages.session import Session
+from greenadapt.stages.session import RUNS, Session
 from greenadapt.store.files import Json, expanded
 from greenadapt.store.results import MANIFEST, Result, input_result, read_manifest, require_sizes, verified
 from greenadapt.store.workspace import Unfinished, Unneeded, Workspace, remove, tree_size, unfinished_in, unneeded
@@ -20,8 +20,9 @@ def status(
     """One row per named result, unfinished result, and kind of files that ``clean`` removes.
 
     ``kind`` is ``result``, ``unfinished`` or ``unneeded``. Covers the results in ``folders`` or, without these, those
-    in HOME. Compares the sizes of files, or with ``verify`` their checksums. Raises ``MissingError`` for a folder that
-    does not exist, and for a folder or a corpus without results.
+    in HOME and the models in ``RUNS``, with ``corpus`` or ``model`` those that were made from its results. Compares the
+    sizes of files, or with ``verify`` their checksums. Raises ``MissingError`` for a folder that does not exist, and
+    for a folder or a corpus without results.
     """
     if folders:
         return [row for folder in folders for row in _of_folder(session.workspace, folder, verify=verify)]
@@ -32,7 +33,13 @@ def status(
         for stage in workspace.stages(name, of_model)
     ]
     if corpus is not None or model is not None:
+        sources = {Path(row["folder"]).resolve() for row in rows}
+        for row in _rows_in(RUNS, verify=verify):
+            is_readable = row["kind"] == "result" and row["made"] is not None
+            if is_readable and sources & {result.folder for result in with_ancestors([Path(row["folder"])])}:
+                rows.append(row)
         return rows
+    rows += _rows_in(RUNS, verify=verify)
     rows += [_unfinished(work) for work in unfinished_in(workspace.root / "results")]
     items = [*unneeded(workspace)]
     for kind in dict.fromkeys(item.kind for item in items):
@@ -86,10 +93,7 @@ def _of_folder(workspace: Workspace, named: Path, *, verify: bool) -> list[Json]
     if (path / MANIFEST).is_file():
         return [_row(path, verify=verify)]
     if path.is_dir():
-        inside = sorted(result for result in path.iterdir() if (result / MANIFEST).is_file() and result.name[0] != ".")
-        rows = [_row(folder, verify=verify) for folder in inside]
-        rows += [_unfinished(work) for work in unfinished_in(path)]
-        if rows:
+        if rows := _rows_in(path, verify=verify):
             return rows
         raise MissingError(f"{named} holds no greenadapt result (no {MANIFEST})", "give a stage's folder")
     if path.exists() or str(named) in workspace.corpora():
@@ -97,6 +101,14 @@ def _of_folder(workspace: Workspace, named: Path, *, verify: bool) -> list[Json]
             f"{named} is no folder", f"for a corpus: greenadapt status --corpus {shlex.quote(str(named))}"
         )
     raise MissingError(f"{named} does not exist", "check the path; greenadapt status shows what is in the workspace")
+
+
+def _rows_in(folder: Path, *, verify: bool) -> list[Json]:
+    """The rows of all results in ``folder``, and of unfinished ones."""
+    if not folder.is_dir():
+        return []
+    inside = sorted(path for path in folder.iterdir() if (path / MANIFEST).is_file() and path.name[0] != ".")
+    return [*(_row(path, verify=verify) for path in inside), *map(_unfinished, unfinished_in(folder))]
 
 
 def _time(seconds: float) -> str:

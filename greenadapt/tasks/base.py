@@ -246,9 +246,6 @@ class Task(Protocol[Example]):
         from.
         """
 
-    def labels_in(self, examples: Sequence[Example]) -> set[str]:
-        """The classes or entity types of labelled examples; empty for other kinds of labels."""
-
     def settings(self) -> Json:
         """The arguments of ``load_task`` that restore this task: ``task``, ``labels`` and options, as JSON values."""
 

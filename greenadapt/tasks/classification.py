@@ -300,11 +300,6 @@ class ClassificationTask:
         progress.note(classes + (f"; --labels numbers learns numbers such as {upcast}" if upcast else ""))
         return replace(task, labels=tuple(labels))
 
-    def labels_in(self, examples: Sequence[Text]) -> set[str]:
-        """The classes of ``examples``; empty for numbers."""
-        kind = _kind(examples) if self.label_kind == "auto" else self.label_kind
-        return {self._class(text) for text in examples} if kind == "classes" else set()
-
     def training(self, examples: Sequence[Text], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
         """An input per text, whose target is the index of the class or the number; warns of truncated texts.
 

@@ -101,13 +101,13 @@ class NerTask:
             self._check_types(examples, source, progress)
         return examples
 
-    def labels_in(self, examples: Sequence[Sentence]) -> set[str]:
+    def _types_in(self, examples: Sequence[Sentence]) -> set[str]:
         """The entity types in ``examples``."""
         return {tag[2:] for example in examples for tag in example.tags or ()} - {""}
 
     def _check_types(self, examples: Sequence[Sentence], source: str, progress: Progress) -> None:
         """Warn of ``examples`` without entities, and of types without a label; ``InputError`` if none has one."""
-        types, known = self.labels_in(examples), {label[2:] for label in self.labels} - {""}
+        types, known = self._types_in(examples), {label[2:] for label in self.labels} - {""}
         if examples and not types:
             progress.warn(f"{source} has no entities, only O: precision, recall and F1 are 0, whatever is predicted")
         if unseen := sorted(types - known):
@@ -139,7 +139,7 @@ class NerTask:
 
         Raises ``InputError`` if no word is part of an entity.
         """
-        types = sorted(self.labels_in(examples))
+        types = sorted(self._types_in(examples))
         if not types:
             raise InputError(
                 f"no word of {len(examples):,} training sentences is part of an entity, nothing to learn",

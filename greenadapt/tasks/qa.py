@@ -168,10 +168,6 @@ class QuestionTask:
             raise InputError(f"{where} is text, not a JSON object", 'need {"question": "…", "context": "…"}')
         return unlabelled_question(record, where)
 
-    def labels_in(self, examples: Sequence[Question]) -> set[str]:
-        """Empty: answers are spans of the context."""
-        return set()
-
     def fit(self, examples: Sequence[Question], progress: Progress) -> "QuestionTask":
         """This task, with ``has_null`` if a question has no answer.
 

@@ -46,6 +46,8 @@ from greenadapt.training.loop import RunRecord, Step, Training
 
 _REPEATED = 5  # times, beside predicted examples
 _REMEMBERED = 10
+_LEARNT = 0.01
+"""A training loss at which nearly all of the training labels are learnt."""
 Sets = dict[str, dict[str, Json]]
 """Task → name of a set → all of its scores."""
 
@@ -69,6 +71,8 @@ class FinetuneSetup:
     """Sentences that the first model has labelled; the training examples are repeated beside them."""
     general: GeneralModel | None = None
     """The general model that is the memory of the trained one."""
+    hint_seed: int | None = None
+    """The seed whose training advises a development set, if the loss is soon small; ``None``: no advice."""
     _inputs: dict[str, list[Input]] = field(init=False, default_factory=dict)
 
     @property
@@ -398,6 +402,11 @@ class FinetuneRun:
         self.record.smoothed[task or ""] = before + (step.loss - before) / _REMEMBERED
         if task is not None:
             self.record.losses.setdefault(task, []).append(step.loss)
+        is_quarter = step.number == self.training.n_steps // 4
+        if is_quarter and self.seed == self.setup.hint_seed and max(self.record.smoothed.values()) < _LEARNT:
+            self.setup.progress.note(
+                f"after a quarter of the steps the training loss is below {_LEARNT}: with --dev the best epoch is kept"
+            )
         if ended:
             self._end_epoch(step)
 
@@ -437,8 +446,9 @@ class FinetuneRun:
         part.replace(path)
 
     def _read_best(self) -> float:
-        """Load the best epoch's weights into the model; return the shrinkage at that epoch of rows that the model does
-        not hold.
+        """Load the weights of the best epoch into the model.
+
+        Returns the factor by which weight decay had shrunk the rows that the model does not hold.
         """
         path = self.best_file(self.record.best_epoch)
         with safe_open(path, "pt") as file:

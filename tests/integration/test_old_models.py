@@ -16,7 +16,7 @@ FAST = ("--epochs", 1, "--max-steps", 2, "--batch-size", 4, "--max-length", 64)
 VECTORS = ("--min-count", 3, "--epochs", 1, "--workers", 1)
 OLD = [
     ("BertForPreTraining", "pytorch-pretrained-bert"),
-    ("RobertaForMaskedLM", "transformers 2"),
+    ("RobertaForMaskedLM", "transformers 4"),
 ]
 """Transformers' class, and the release that wrote it."""
 

@@ -54,7 +54,6 @@ def change(model: Path, name: str, position: tuple[int, ...], value: float, file
 
 
 PREDICT = ("predict", "-m", "run", "-i", "in.txt")
-COMPILE = ("compile", "-m", "run", "-o", "compiled")
 FINETUNE = ("finetune", "--model", "adapted", *NER, "--train", "train.tsv", "-o", "out")
 
 
@@ -87,6 +86,23 @@ def test_a_part_of_another_model_is_refused(folder: Path, run_alone: Run, comman
     (model / "note.txt").write_text("mine")
     if command[0] == "predict":
         run_alone(*command)
+
+
+def test_labels_that_are_not_those_of_the_head_are_refused(folder: Path, run_alone: Run) -> None:
+    (folder / "run" / "manifest.json").unlink()
+    file = folder / "run" / "task.json"
+    task = json.loads(file.read_text())
+    file.write_text(json.dumps({**task, "labels": task["labels"][:-1]}))
+    line = last_line(run_alone(*PREDICT, code=1))
+    assert "task.json has 4 labels (O, " in line
+    assert "the head in config.json has 5 (O, B-Disease" in line
+
+
+@pytest.mark.parametrize("name", ["config.json", "manifest.json"])
+def test_broken_json_is_named(folder: Path, run_alone: Run, name: str) -> None:
+    for broken in ("[]", "", '{"model'):
+        (folder / "run" / name).write_text(broken)
+        assert name in last_line(run_alone(*PREDICT, code=1))
 
 
 def test_files_that_decide_nothing_may_be_missing(folder: Path, run_alone: Run) -> None:

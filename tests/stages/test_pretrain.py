@@ -15,7 +15,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TrainConfig
 from greenadapt.errors import ConflictError, InputError, UsageError
 from greenadapt.stages.finetune.compare import finetune
-from greenadapt.stages.pretrain import PretrainRequest, pretrain, read_losses
+from greenadapt.stages.pretrain import PretrainRequest, pretrain
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from tests.support.small_tasks import TinyModel, adapted, facts_file, ner_request, read_json, session, texts_file
@@ -57,7 +57,7 @@ def test_finetune_and_plain_transformers_work_on_the_result(tiny_model: TinyMode
     # Pre-trained again, on the task's own texts, and fine-tuned: the names of base and corpus are still known.
     texts = texts_file(tmp_path / "task.jsonl")
     again = pretrain(session(tmp_path, "tapt"), request(tmp_path, folder, texts=(str(texts),), fields=("text",)))
-    assert read_losses(again.folder)["new_head_steps"] is None
+    assert read_json(again.folder / "scores.json")["new_head_steps"] is None
     assert len(read_json(again.folder / "greenadapt.json")["pretrained"]) == 2
     tuned = finetune(session(tmp_path, "ner"), ner_request(tmp_path, again.folder))
     assert tuned.manifest.facts["model"]["name"] == "tiny-medicine"
@@ -72,7 +72,7 @@ def test_a_model_without_added_words(tiny_model: TinyModel, tmp_path: Path) -> N
     (model / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "evil.Evil"}}))
     in_run = session(tmp_path)
     result = pretrain(in_run, plain_request)
-    losses = read_losses(result.folder)["losses"]
+    losses = read_json(result.folder / "scores.json")["losses"]
     assert set(losses["heldout"]["after"]) == {"base"}
     assert "has no added words" in in_run.progress.notes[0]  # type: ignore[attr-defined]
     assert "auto_map" not in read_json(result.folder / "config.json")

@@ -81,7 +81,7 @@ def test_status_and_clean_of_unfinished_and_older_results(run_alone: Run, stages
     [unfinished] = rows(run_alone, "status", "runs")
     assert (unfinished["kind"], unfinished["name"], unfinished["writer"]) == ("unfinished", "mine", None)
     kinds = [row["kind"] for row in rows(run_alone, "status")]
-    assert kinds == ["result", "unfinished", "unneeded", "unneeded"]
+    assert kinds == ["result", "unfinished", "unfinished", "unneeded", "unneeded"]
     assert "the same command resumes it" in run_alone("status").stdout.replace("\n", " ")
     assert "add --yes" in last_line(run_alone("clean", code=2))
     removed = rows(run_alone, "clean", "--yes")
@@ -89,6 +89,14 @@ def test_status_and_clean_of_unfinished_and_older_results(run_alone: Run, stages
     assert len([*(stages.workspace.root / "results").iterdir()]) == 1
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [Path(unfinished["folder"]).name]
     assert "nothing to remove" in run_alone("clean", "--yes").stdout
+
+
+def test_trained_models_are_listed_with_their_corpus(run_alone: Run, stages: Stages, tmp_path: Path) -> None:
+    stages.make("finetune", stages.make("expand"), out=tmp_path / "runs" / "ner")
+    stages.make("finetune", out=tmp_path / "runs" / "qa")
+    assert [row["folder"] for row in rows(run_alone, "status")[1:3]] == ["runs/ner", "runs/qa"]
+    assert [row["stage"] for row in rows(run_alone, "status", "-c", "text-1")] == ["expand", "finetune"]
+    assert "finetune ner" in run_alone("status", "-c", "text-1").stdout
 
 
 def test_the_results_that_a_result_was_made_from_come_before_it(stages: Stages, tmp_path: Path) -> None:

@@ -18,12 +18,6 @@ _OF_BERT = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size"),
     "initializer_range",
 )
-_SINCE_2 = {
-    "finetuning_task": None, "num_labels": 2, "output_attentions": False, "output_hidden_states": False,
-    "output_past": True, "pruned_heads": {}, "torchscript": False, "use_bfloat16": False, "is_decoder": False,
-    "id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}, "layer_norm_eps": 1e-12,
-}  # fmt: skip
-_SINCE_3 = {"model_type", "architectures", "layer_norm_eps", "pad_token_id", "bos_token_id", "eos_token_id"}
 
 
 def save_vocabulary(tokenizer: Tokenizer, folder: Path) -> None:
@@ -68,25 +62,6 @@ def as_pytorch_pretrained_bert(config: Json, weights: Json, folder: Path) -> Non
     torch.save(old, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
 
 
-def as_transformers_2(config: Json, weights: Json, folder: Path) -> None:
-    """October 2019: ``architectures`` and no ``model_type``."""
-    settings = {name: config[name] for name in (*_OF_BERT, "architectures")}
-    _write(folder / "config.json", {**_SINCE_2, **settings, "layer_norm_eps": config["layer_norm_eps"]})
-    _write(folder / "added_tokens.json", {})
-    _write(folder / "special_tokens_map.json", _special_names(config))
-    _write(folder / "tokenizer_config.json", {"max_len": 512, **_lowercase(config)})
-    torch.save(weights, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
-
-
-def as_transformers_3(config: Json, weights: Json, folder: Path) -> None:
-    """July 2020: a buffer of positions among the weights, and ``model_max_length``."""
-    settings = {name: config[name] for name in config if name in (*_OF_BERT, *_SINCE_3)}
-    _write(folder / "config.json", {**settings, "gradient_checkpointing": False, "total_flos": 0, "xla_device": True})
-    _write(folder / "special_tokens_map.json", _special_names(config))
-    _write(folder / "tokenizer_config.json", {"model_max_length": 512, **_lowercase(config)})
-    torch.save(_with_positions(weights, config), folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
-
-
 def as_transformers_4(config: Json, weights: Json, folder: Path) -> None:
     """2021: zip archives, here two shards, and settings with everything that the tokenizer was called with."""
     model_settings = {name: value for name, value in config.items() if name != "dtype"}
@@ -119,8 +94,6 @@ def _with_positions(weights: Json, config: Json) -> Json:
 
 LAYOUTS: dict[str, Callable[[Json, Json, Path], None]] = {
     "pytorch-pretrained-bert": as_pytorch_pretrained_bert,
-    "transformers 2": as_transformers_2,
-    "transformers 3": as_transformers_3,
     "transformers 4": as_transformers_4,
 }
 

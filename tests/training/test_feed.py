@@ -99,14 +99,6 @@ def test_fixed_coins_are_a_tasks_own_and_stay() -> None:
     assert coins["a"] == dict(zip(items.tolist(), expanded.tolist(), strict=True))
 
 
-def test_a_tasks_passes_do_not_depend_on_the_other_tasks() -> None:
-    alone = _draws(_feed(SamplingConfig("round-robin"), sizes={"b": 4}), "b")
-    among = _draws(_feed(SamplingConfig("round-robin", 30)), "b")
-    for part in ("items", "expanded"):
-        first, second = ([getattr(draw, part).tolist() for draw in draws[: len(alone)]] for draws in (alone, among))
-        assert first == second
-
-
 def test_annealing_ends_with_the_last_step_also_where_steps_are_limited() -> None:
     sizes = {"large": 390, "small": 10}
     config = SamplingConfig("anneal", steps_per_epoch=500)

@@ -1,7 +1,6 @@
 """One seed: what is kept, when it stops, and that a stopped run goes on to the same bits."""
 
 import math
-import signal
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import Precision, RunConfig
 from greenadapt.errors import InputError
 from greenadapt.models.machine import Machine
-from greenadapt.progress import TIME_UP, Silent, limit_time, time_limits
+from greenadapt.progress import Silent
 from greenadapt.store.arrays import ArrayFile
 from greenadapt.tasks.base import Encoder, TaskData
 from greenadapt.tasks.classification import ClassificationTask
@@ -28,13 +27,11 @@ from tests.support.small_tasks import (
     TRAIN,
     Json,
     Notes,
-    Signalling,
     TinyModel,
     adapted,
     lines,
     read_json,
     texts_file,
-    watch_steps,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -110,17 +107,6 @@ def test_the_best_epoch_is_kept(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_history_has_the_mean_loss_of_each_epoch(model: Path, tmp_path: Path) -> None:
-    run = FinetuneRun(make_setup(model, tmp_path, max_steps=7), 4, tmp_path / "seed")
-    steps = watch_steps(run)
-    train_and_finish(run, tmp_path / "whole")
-    history = lines(tmp_path / "seed" / "history.jsonl")
-    assert [(row["epoch"], row["step"]) for row in history] == [(1, 3), (2, 6), (3, 7)]
-    losses = [[step.loss for step in steps if step.epoch == row["epoch"]] for row in history]
-    assert list(map(np.mean, losses)) == pytest.approx([row["loss"] for row in history])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "in_bfloat16"), [("bfloat16", ("train", "dev", "test")), ("auto", ("train",))])
 def test_training_and_evaluation_run_in_the_precision(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: Precision, in_bfloat16: tuple[str, ...]
@@ -139,35 +125,6 @@ def test_training_and_evaluation_run_in_the_precision(
     phase = "test"
     run.finish(tmp_path / "whole")
     assert set(seen) == {(name, name in in_bfloat16) for name in ("train", "dev", "test")}
-
-
-@pytest.mark.slow
-def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: Path) -> None:
-    number, at = signal.SIGALRM, 4
-    setup = make_setup(model, tmp_path, keep="best", weight_decay=0.1)
-    expected, scores = train_and_finish(FinetuneRun(setup, 3, tmp_path / "seed"), tmp_path / "whole")
-    stopped = FinetuneRun(replace(setup, progress=Signalling(number, at)), 3, tmp_path / "again")
-    with time_limits():
-        limit_time(3600, is_alone=True)
-        before = signal.getsignal(number)
-        with pytest.raises(SystemExit) as raised:
-            stopped.train()
-        assert signal.getsignal(number) == before
-    assert raised.value.code == TIME_UP
-    assert read_json(tmp_path / "again" / ".state" / "state.json")["number"] == at
-    resumed = replace(setup, progress=Notes())
-    weights, resumed_scores = train_and_finish(FinetuneRun(resumed, 3, tmp_path / "again"), tmp_path / "whole2")
-    assert isinstance(resumed.progress, Notes)
-    assert resumed.progress.notes == [f"seed 3: resuming from step {at}"]
-    assert weights.keys() == expected.keys()
-    assert_same(weights, expected)
-    assert resumed_scores == scores
-    for name in ("predictions.jsonl", "scores.json"):
-        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "seed" / name).read_bytes()
-    histories = (
-        [row | {"seconds": 0} for row in lines(tmp_path / name / "history.jsonl")] for name in ("seed", "again")
-    )
-    assert next(histories) == next(histories)
 
 
 class KilledError(RuntimeError):
@@ -221,3 +178,15 @@ def test_a_diverging_run_leaves_the_last_good_state(
     state = ArrayFile(tmp_path / "seed" / ".state" / "state.safetensors")
     assert all(np.isfinite(state[name]).all() for name in state.names if name.startswith("weights/"))
     assert not (tmp_path / "seed" / "scores.json").exists()
+
+
+def test_without_a_development_set_a_small_loss_is_noted(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("greenadapt.training.finetune._LEARNT", 100.0)
+    setup = replace(make_setup(model, tmp_path, max_steps=5), hint_seed=1)
+    for seed in (0, 1):
+        FinetuneRun(setup, seed, tmp_path / str(seed)).train()
+    assert isinstance(setup.progress, Notes)
+    [note] = setup.progress.notes
+    assert "with --dev" in note

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 from greenadapt.config import AdapterConfig, AdapterName, RunConfig, Sampling, SamplingConfig, TrainConfig
@@ -61,7 +60,7 @@ def _train(**changes: Any) -> TrainConfig:
     return TrainConfig(**{"epochs": 2, "batch_size": 4, "learning_rate": 1e-3, "weight_decay": 0.1, **changes})
 
 
-@pytest.mark.parametrize("adapter", ["pals", "houlsby", "top-ffn-2", "none"])
+@pytest.mark.parametrize("adapter", ["pals", "none"])
 def test_a_step_touches_the_encoder_and_its_own_task_alone(tiny_model: Build, adapter: AdapterName) -> None:
     """Every task was trained before, so that momentum and decay would show."""
     model = _model(tiny_model, AdapterConfig(adapter))
@@ -159,18 +158,3 @@ def test_one_task_without_adapter_is_a_plain_model_to_the_bit(tiny_model: Build)
     assert [step.loss for step in training.train_steps()] == [step.loss for step in theirs.train_steps()]
     assert_same(weights_of(plain.bert), weights_of(model.encoder))
     assert_same(weights_of(plain.classifier), weights_of(model.part("texts").head))
-
-
-@pytest.mark.slow
-def test_every_weight_has_made_as_many_steps_as_its_task(tiny_model: Build, tmp_path: Path) -> None:
-    training = _training(_model(tiny_model), _feed(_train(max_steps=9), "anneal"))
-    n_steps = Counter(step.task for step in training.train_steps())
-    assert len({*n_steps.values()}) > 1
-    training.save(tmp_path)
-    state = load_file(tmp_path / "state.safetensors")
-    steps = {name.removeprefix("step/"): int(value) for name, value in state.items() if name.startswith("step/")}
-    for name, n in steps.items():
-        task = name.removeprefix("parts.task_").split(".")[0]
-        expected = n_steps["texts"] if "pooler" in name else 9
-        assert n == (n_steps[task] if task in HEADS else expected), name
-    assert "encoder.pooler.dense.weight" in steps

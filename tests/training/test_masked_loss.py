@@ -44,14 +44,3 @@ def test_the_loss_is_the_mean_over_all_masked_pieces(model: Path, tmp_path: Path
         assert n == measured.n_targets()[view]
         assert losses[view] == pytest.approx(total / n, abs=1e-5)
         assert whole[view] != pytest.approx(total / n, abs=1e-5)
-
-
-def test_where_there_is_nothing_to_guess(model: Path, tmp_path: Path) -> None:
-    checkpoint = Checkpoint.open(model)
-    table = masked_dataset(model, tmp_path / "text", is_fixed=True, share=1e-9)
-    opened = open_masked_lm(checkpoint, Rows.all(checkpoint.n_rows), checkpoint.n_rows - 4, 0)
-    measured = MaskedSample(table, 5)
-    assert measured.n_targets() == {"base": 0, "expanded": 0}
-    with Silent().bar("", None, "") as bar:
-        losses = measured.losses(opened.model, Machine.start("float32"), 4096, bar)
-    assert losses == {"base": None, "expanded": None}

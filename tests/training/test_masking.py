@@ -6,7 +6,6 @@ import torch
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.models.memory.general_model import MemoryReader
-from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Encoder
 from greenadapt.training.masking import MaskedDataset, Masking
 from tests.support.small_tasks import TinyModel, adapted
@@ -77,20 +76,6 @@ def test_added_words_are_read_and_never_guessed(model: Path, tmp_path: Path) -> 
         assert (batch.ids >= n_old).sum() == sum((original(table, number) >= n_old).sum() for number in expanded)
         assert (batch.targets < n_old).all()
         assert (table.batch(base, epoch).ids < n_old).all()
-
-
-def test_rows_of_the_model(model: Path, tmp_path: Path) -> None:
-    whole = masked_dataset(model, tmp_path / "text")
-    n_rows = Checkpoint.open(model).n_rows
-    held = np.setdiff1d(np.arange(n_rows), [n_rows - 2])  # as if one added word did not occur
-    numbers = every(whole, 1)
-    ids = whole.batch(numbers, 0).ids
-    assert (ids == n_rows - 1).any()
-    table = MaskedDataset(whole.text, Rows(held), whole.masking, whole.pad_id, whole.seed)
-    numbers = np.array([number for number in numbers if n_rows - 2 not in original(whole, number)])
-    ours, theirs = table.batch(numbers, 0), whole.batch(numbers, 0)
-    assert held[ours.ids.numpy()].tolist() == theirs.ids.tolist()
-    assert ours.targets.tolist() == theirs.targets.tolist()
 
 
 def test_the_general_model_reads_what_the_domain_model_reads(model: Path, tmp_path: Path) -> None:
@@ -170,28 +155,6 @@ def test_shares() -> None:
     frequency = np.bincount(np.concatenate([item.positions for item in inputs]), minlength=43) / len(inputs)
     assert frequency[[0, -1]].tolist() == [0, 0]
     assert np.abs(frequency[1:-1] - 0.15).max() < 0.03
-
-
-def test_what_is_never_a_target() -> None:
-    ids = np.array([1, 20, 200, 21, 99, 3, 22, 2, 0], np.int32)  # added word, row without piece, [MASK] in the text
-    seen = set()
-    for i in range(300):
-        item = masking(0.5).corrupt(ids, 1, 4, 0, i)
-        assert (item.ids[np.setdiff1d(np.arange(9), item.positions)] == np.delete(ids, item.positions)).all()
-        np.testing.assert_array_equal(item.targets, ids[item.positions])
-        seen |= {*item.positions.tolist()}
-        assert len(item.positions) in (1, 2)  # half of three
-    assert seen == {1, 3, 6}
-
-
-def test_short_inputs_may_have_none_and_the_mean_is_exact() -> None:
-    ids = ordinary(2)
-    counts = [len(masking().corrupt(ids, 1, 4, 0, i).positions) for i in range(5000)]
-    assert set(counts) == {0, 1}
-    assert np.mean(counts) == pytest.approx(0.3, abs=0.02)
-    empty = masking().corrupt(np.array([1, 200, 2], np.int32), 1, 4, 0, 0)
-    assert len(empty.positions) == len(empty.targets) == 0
-    assert empty.ids.tolist() == [1, 200, 2]
 
 
 def test_of_a_tokenizer(tiny_model: TinyModel, tmp_path: Path) -> None:

@@ -43,19 +43,6 @@ def test_inputs_hold_the_words_of_the_text_in_order(tiny_model: TinyModel, tmp_p
     assert set(np.flatnonzero(seen).tolist()) == {*base.ids.tolist(), *expanded.ids.tolist()}
 
 
-def test_inputs_are_full_and_never_mix_documents(tiny_model: TinyModel, tmp_path: Path) -> None:
-    lines = ("the heart", "rate of the patient", "virus " * 30)
-    text, encoder = packed(
-        tiny_model(), tmp_path / "text", [Document(lines), Document(("a cell",)), Document(("the",))], max_length=16
-    )
-    assert len(text.views) == 1  # no added words
-    lengths = np.diff(text.views[0].offsets).tolist()
-    assert lengths == [16, 16, 10, 4, 3]  # 2 + 4 + 30 pieces, with two special tokens an input
-    pieces = text.views[0].ids[1:7].tolist()
-    names = [encoder.tokenizer.base.id_to_token(piece) for piece in pieces]
-    assert " ".join(names) == "the heart rate of the patient"
-
-
 def test_a_word_longer_than_an_input_is_left_out(tiny_model: TinyModel, tmp_path: Path) -> None:
     letters = "zyxwvutsrqponmlkjihgfedcba"  # 26 pieces
     text, encoder = packed(tiny_model(), tmp_path / "text", [Document((f"the {letters} heart",))], max_length=16)

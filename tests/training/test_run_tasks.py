@@ -15,12 +15,11 @@ from sklearn.metrics import accuracy_score, f1_score
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, MemoryConfig, RunConfig, SamplingConfig, TrainConfig
-from greenadapt.errors import InputError
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder, TaskData, make_task
-from greenadapt.training.finetune import FinetuneRun, FinetuneSetup, SharedTasks
+from greenadapt.training.finetune import FinetuneRun, FinetuneSetup
 from greenadapt.training.loop import learning_rate
 from tests.support.processes import digests
 from tests.support.small_multitask import CONFIGS, PALS, task_file
@@ -130,68 +129,6 @@ def test_the_encoder_is_one_that_plain_transformers_loads(model: Path, tmp_path:
         assert changed(state_of(run.model.part(data.name)), part) == []
 
 
-def test_sets_that_are_cut_are_named(model: Path, tmp_path: Path) -> None:
-    setup = make_setup(model, ("ill.1",))
-    short = replace(setup.tasks[0], encoder=Encoder.of(setup.checkpoint, 8))
-    FinetuneRun(replace(setup, tasks=(short,)), 0, tmp_path / "seed")
-    assert isinstance(setup.progress, Notes)
-    assert [warning.split(":")[0] for warning in setup.progress.warnings] == [
-        "18 of 24 training texts are cut to 8 pieces",
-        "ill.1, dev m",
-        "ill.1, dev test",
-        "ill.1, test",
-    ]
-
-
-def test_a_task_without_training_inputs_is_named(model: Path, tmp_path: Path) -> None:
-    setup = make_setup(model)
-    empty = replace(setup.tasks[1], train=[])
-    with pytest.raises(InputError, match=r"task ill\.1 has no examples to train on"):
-        FinetuneRun(replace(setup, tasks=(setup.tasks[0], empty)), 0, tmp_path / "seed")
-
-
-@pytest.mark.slow
-def test_a_pooler_that_no_task_reads_is_not_trained(model: Path, tmp_path: Path) -> None:
-    """So that one task leaves no weight without a gradient, for which several processes would have to look."""
-    for names, is_trained in ((("ner",), False), (("ner", "qa"), False), (("ill.1",), True), (("ner", "number"), True)):
-        run = FinetuneRun(make_setup(model, names, max_steps=2), 0, tmp_path / "-".join(names))
-        before = state_of(run.model.encoder.pooler)
-        for _ in run.training.train_steps():
-            pass
-        missing = [
-            name for name, weight in run.model.named_parameters() if weight.requires_grad and weight.grad is None
-        ]
-        assert bool(missing) == (len(names) > 1)
-        assert bool(changed(before, state_of(run.model.encoder.pooler))) == is_trained
-
-
-@pytest.mark.slow
-def test_the_epoch_with_the_best_average_is_kept(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With averages from here; the weights, the scores and the decay are those of that epoch."""
-    averages, after = [0.2, 0.5, 0.5, 0.3], []
-
-    class Recorded(FinetuneRun):
-        def _dev_scores(self) -> dict[str, dict[str, Json]]:
-            after.append(state_of(self.model))
-            return super()._dev_scores()
-
-    monkeypatch.setattr(SharedTasks, "score", lambda _, tasks: averages[len(after) - 1])
-    setup = make_setup(model, keep="best", patience=1, epochs=4, weight_decay=0.1)
-    run = Recorded(setup, 0, tmp_path / "seed")
-    scores = train_and_finish(run, tmp_path / "whole")
-    history = lines(tmp_path / "seed" / "history.jsonl")
-    assert (scores["epoch"], scores["epochs"]) == (2, 3)
-    assert scores["average"]["dev"] == history[1]["dev"]["average"] == 0.5
-    assert {name: kinds["dev"] for name, kinds in scores["tasks"].items()} == history[1]["dev"]["tasks"]
-    assert changed(after[1], state_of(run.model)) == []
-    assert len(changed(after[-1], after[1])) > 10
-    ids = load_file(tmp_path / "whole" / "model.safetensors")["embeddings.word_embeddings.weight"]
-    unused = np.setdiff1d(np.arange(len(ids)), run.rows.ids)
-    shrink = math.prod(1 - 0.1 * learning_rate(k, 20, 0.1, 7e-3) for k in range(10))
-    expected = setup.checkpoint.embedding()[unused] * np.float32(shrink)
-    np.testing.assert_allclose(ids[unused].numpy(), expected, rtol=1e-6)
-
-
 @pytest.mark.slow
 def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model, ("ner", "ill.1", "qa"), keep="best", weight_decay=0.1)
@@ -224,25 +161,8 @@ def test_a_frozen_encoder_is_written_as_it_was(model: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_further_seed_writes_its_own_model(model: Path, tmp_path: Path) -> None:
-    setup = make_setup(model)
-    train_and_finish(FinetuneRun(setup, 0, tmp_path / "whole" / "seeds" / "0"), tmp_path / "whole")
-    second = FinetuneRun(setup, 1, tmp_path / "whole" / "seeds" / "1")
-    second.train()
-    second.finish(second.folder)
-    weights = load_file(second.folder / "model.safetensors")
-    expected = state_of(second.model.encoder)
-    for tensors in (weights, expected):
-        del tensors["embeddings.word_embeddings.weight"]
-    assert changed(expected, weights) == []
-    for data in setup.tasks:
-        part = load_file(second.folder / "tasks" / data.name / "weights.safetensors")
-        assert changed(state_of(second.model.part(data.name)), part) == []
-
-
-@pytest.mark.slow
 def test_a_general_models_memory_serves_all_tasks(model: Path, tmp_path: Path) -> None:
-    """The gates learn from every task; with a frozen encoder they stay as they are."""
+    """The gates learn from every task."""
     general = GeneralModel(Checkpoint.open(model.parent / "base"), MemoryConfig(strategy="gated"))
     setup = replace(make_setup(model), general=general)
     run = FinetuneRun(setup, 0, tmp_path / "seed")
@@ -253,9 +173,3 @@ def test_a_general_models_memory_serves_all_tasks(model: Path, tmp_path: Path) -
     assert all(name.startswith("gates.") for name in learnt)
     assert (tmp_path / "whole" / "memory.safetensors").is_file()
     assert scores["average"].keys() == {"dev", "test"}
-    frozen = replace(PALS, freeze_encoder=True)
-    tasks = tuple(replace(data, adapter=frozen) for data in setup.tasks)
-    again = FinetuneRun(replace(setup, tasks=tasks), 0, tmp_path / "frozen")
-    before = state_of(again.model.encoder)
-    again.train()
-    assert changed(before, state_of(again.model.encoder)) == []

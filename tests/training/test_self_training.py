@@ -16,9 +16,8 @@ from greenadapt.checkpoints.layout import SEEDS
 from greenadapt.config import ReadingOptions, TaskConfig, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Silent
-from greenadapt.stages.finetune.compare import compare, finetune
+from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest, read_unlabelled
-from greenadapt.stages.finetune.train import check_finetune
 from greenadapt.store.results import Result
 from greenadapt.tasks.base import TaskData
 from greenadapt.tasks.conll import Sentence
@@ -49,16 +48,6 @@ def test_sentences_of_which_the_model_is_sure_keep_the_share_with_entities() -> 
     numbers = [int(sentence.words[0][4:]) for sentence in chosen]
     assert numbers == [*range(0, 30, 3), *range(2, 60, 3)]
     assert len([*predictions]) == 240  # no more sentences are labelled
-
-
-def test_few_sure_sentences_are_beside_few_without_entities() -> None:
-    labelled = [Sentence(("a",), (tag,)) for tag in ("B-Gene", "O", "O")]
-    texts = [Sentence(("a", "b", "c")) for _ in range(50)]
-    predictions = [prediction(0.8), *[prediction()] * 48, prediction(0.7)]
-    assert [sentence.tags for sentence in confident_sentences(labelled, texts, predictions)] == [
-        ("B-Gene", "O", "O"), ("O",) * 3, ("O",) * 3,
-    ]  # fmt: skip
-    assert confident_sentences(labelled, texts[:49], predictions[1:]) == []
 
 
 def text_file(folder: Path, n: int = 120) -> str:
@@ -136,20 +125,6 @@ def test_a_killed_run_resumes(taught: Taught, tmp_path: Path, monkeypatch: pytes
     assert all(weights[0][name].equal(weight) for name, weight in weights[1].items())
     assert not list((result.folder / SEEDS).glob("*/.first*"))
     assert not list((result.folder / SEEDS).glob("*/.self-labelled*"))
-
-
-@pytest.mark.slow
-def test_a_base_model_to_compare_with_reads_labels_alone(
-    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(self_training, "confident_sentences", lambda labelled, *_: labelled)
-    model = adapted(tiny_model)
-    request = ner_request(tmp_path, model, training=replace(TRAIN, epochs=1), unlabelled=text_file(tmp_path))
-    taught, base = compare(session(tmp_path), request, [str(model.parent / "base")]).results
-    assert "unlabelled" in taught.manifest.inputs
-    assert "unlabelled" not in base.manifest.inputs
-    (tmp_path / "text.txt").write_text("more\n", "utf-8")
-    assert check_finetune(session(tmp_path), request).job.inputs != taught.manifest.inputs
 
 
 def data_of(task: NerTask, labelled: Sequence[Any]) -> Any:

@@ -159,7 +159,7 @@ def print_status(rows: Sequence[Json], root: Path | None) -> None:
         print_lines([f"Workspace {root}" if rows else f"Workspace {root}: nothing in it yet", ""])
     results = [row for row in rows if row["kind"] == "result"]
     for title, group in ({"": results} if root is None and results else _by_model(results)).items():
-        names = [_named(row) if root is None else str(row["stage"]) for row in group]
+        names = [_named(row) for row in group]
         writers: dict[str, Callable[[Any], str]] = {"made": local_time, "bytes": byte_size, "seconds": duration}
         cells = [
             [name, row["state"], *("" if row[key] is None else write(row[key]) for key, write in writers.items())]

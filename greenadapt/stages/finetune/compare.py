@@ -18,8 +18,8 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.on_cluster import train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest, has_added_words
-from greenadapt.stages.finetune.train import RUNS, Finetuning, check_finetune, in_order, run_together
-from greenadapt.stages.session import EXPAND, Session
+from greenadapt.stages.finetune.train import Finetuning, check_finetune, in_order, run_together
+from greenadapt.stages.session import EXPAND, RUNS, Session
 from greenadapt.store.arrays import Array
 from greenadapt.store.files import Json, read_own_lines
 from greenadapt.store.results import MANIFEST, Result, read_manifest

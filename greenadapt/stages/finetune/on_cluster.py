@@ -17,7 +17,7 @@ from greenadapt.cluster import Cluster, connected
 from greenadapt.corpus.opening import visible_files
 from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ResourceError, UsageError, counted, duration, first_line, rounded
-from greenadapt.progress import Bar, Silent
+from greenadapt.progress import Silent
 from greenadapt.stages.finetune.train import Finetuning, is_finished
 from greenadapt.stages.session import Session
 from greenadapt.store.files import expanded
@@ -25,6 +25,20 @@ from greenadapt.store.results import Attempts, claim
 from greenadapt.workers import launched_processes
 
 _LOG = ".log"
+
+
+@dataclass(frozen=True)
+class _SeedTask:
+    """One seed of a run, as it is sent to a node."""
+
+    run: Finetuning
+    work: Path
+    seed: int
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        return self.work / SEEDS / str(self.seed)
 
 
 def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequence[str] = ()) -> None:
@@ -41,28 +55,48 @@ def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequen
         raise UsageError("--cluster and a launcher of several processes exclude each other", "leave out one of them")
     with ExitStack() as stack:
         numbers = {run.folder: number for number, run in reversed([*enumerate(runs)])}  # a model may be named twice
-        begun: dict[int, Path] = {}
-        tasks = []
+        tasks: list[_SeedTask] = []
         for number in numbers.values():
             run = runs[number]
             work = stack.enter_context(claim(run.session.place(run.job), run.job, run.session.progress))
             if work is not None:  # else up to date
-                begun[number] = work
                 name = names[number] if names else run.folder.name
-                tasks += [_SeedTask(number, _portable(run), work, seed, name) for seed in run.request.seeds]
+                tasks += [_SeedTask(_portable(run), work, seed, f"{name}, seed {seed}") for seed in run.request.seeds]
         if not tasks:
             return
         cluster = stack.enter_context(connected(session.cluster))
         for folder in dict.fromkeys(task.run.folder.parent for task in tasks):
             cluster.require_shared(folder)
         cluster.require_files([*{path: None for task in tasks for path in _files(task.run)}])
-        training = _Training(session, cluster)
-        try:
-            training.train(tasks)
-        finally:
-            for number, work in begun.items():
-                before = Attempts.read(work)
-                replace(before, cost=before.cost + training.costs.get(number, Cost())).write(work)
+        unfinished = [task for task in tasks if not is_finished(task.work, task.seed)]
+        if n_finished := len(tasks) - len(unfinished):
+            session.progress.note(f"{n_finished:,} of {counted(len(tasks), 'run')} are finished already")
+        _train_all(unfinished, cluster, session)
+
+
+def _train_all(tasks: Sequence[_SeedTask], cluster: Cluster, session: Session) -> None:
+    """Train all seeds; each message of a node is shown once."""
+    progress, gpus, cwd = session.progress, cluster.gpus_each(session.gpus_each), str(Path.cwd())
+    reported: set[tuple[str, str]] = set()
+    failed: list[str] = []
+    with progress.bar("fine-tuning", len(tasks), "runs") as bar:
+        for task, answer in zip(tasks, cluster.run(_train, tasks, cwd, gpus=gpus), strict=True):
+            before = Attempts.read(task.work)
+            replace(before, cost=before.cost + answer.cost).write(task.work)
+            for kind, text in dict.fromkeys(answer.messages):
+                if (kind, text) not in reported:
+                    (progress.warn if kind == "warn" else progress.note)(text)
+            reported |= {*answer.messages}
+            if answer.error:
+                failed.append(f"{task.name} ({answer.error})")
+                log = task.folder / _LOG
+                progress.warn(f"{task.name}: failed on {answer.node}; the whole error is in {log} ({answer.error})")
+            else:
+                bar.advance(1)
+                progress.note(f"{task.name}: {_score(task)}, {duration(answer.cost.seconds)} on {answer.node}")
+    if failed:
+        number = counted(len(failed), "run")
+        raise ResourceError(f"{number} failed, such as {failed[0]}", "the same command trains only those again")
 
 
 def _portable(run: Finetuning) -> Finetuning:
@@ -70,32 +104,10 @@ def _portable(run: Finetuning) -> Finetuning:
     return replace(run, session=replace(run.session, progress=Silent(), cluster=None))
 
 
-@dataclass(frozen=True)
-class _SeedTask:
-    """One seed of a run, as it is sent to a node."""
-
-    run_number: int
-    run: Finetuning
-    work: Path
-    seed: int
-    run_name: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.run_name}, seed {self.seed}"
-
-    @property
-    def folder(self) -> Path:
-        return self.work / SEEDS / str(self.seed)
-
-    @property
-    def is_finished(self) -> bool:
-        return is_finished(self.work, self.seed)
-
-    def score(self) -> str:
-        """The main score on the test set or, without one, the development set."""
-        main, values = self.run.main_scores(read_described(self.folder / SCORES))
-        return next((f"{main} {rounded(value, 4)}" for value in values.values() if value is not None), "no score")
+def _score(task: _SeedTask) -> str:
+    """The main score on the test set or, without one, the development set."""
+    main, values = task.run.main_scores(read_described(task.folder / SCORES))
+    return next((f"{main} {rounded(value, 4)}" for value in values.values() if value is not None), "no score")
 
 
 @dataclass(frozen=True)
@@ -128,46 +140,6 @@ def _files(run: Finetuning) -> list[Path]:
     sources = [expanded(source).absolute() for source in run.request.sources().values()]
     paths = [path for model in models for path in visible_files(model.folder)]
     return [path for path in [*paths, *sources] if path.exists()]
-
-
-class _Training:
-    def __init__(self, session: Session, cluster: Cluster) -> None:
-        self._session, self._cluster = session, cluster
-        self.costs: dict[int, Cost] = {}
-        """Of all tasks of a run together."""
-        self._reported: set[tuple[str, str]] = set()
-        self._errors: dict[Path, str] = {}
-
-    def train(self, tasks: Sequence[_SeedTask]) -> None:
-        """Train all tasks that are not finished."""
-        unfinished = [task for task in tasks if not task.is_finished]
-        if len(unfinished) < len(tasks):
-            finished = f"{len(tasks) - len(unfinished):,} of {counted(len(tasks), 'run')}"
-            self._session.progress.note(f"{finished} are finished already")
-        with self._session.progress.bar("fine-tuning", len(unfinished), "runs") as bar:
-            gpus, cwd = self._cluster.gpus_each(self._session.gpus_each), str(Path.cwd())
-            for task, answer in zip(unfinished, self._cluster.run(_train, unfinished, cwd, gpus=gpus), strict=True):
-                self._end(task, answer, bar)
-        failed = [task for task in unfinished if task.folder in self._errors]
-        if failed:
-            first = f"{failed[0].name} ({self._errors[failed[0].folder]})"
-            number = counted(len(failed), "run")
-            raise ResourceError(f"{number} failed, such as {first}", "the same command trains only those again")
-
-    def _end(self, task: _SeedTask, answer: _Answer, bar: Bar) -> None:
-        progress = self._session.progress
-        self.costs[task.run_number] = self.costs.get(task.run_number, Cost()) + answer.cost
-        for kind, text in answer.messages:
-            if (kind, text) not in self._reported:
-                self._reported.add((kind, text))
-                (progress.warn if kind == "warn" else progress.note)(text)
-        if answer.error:
-            self._errors[task.folder] = answer.error
-            log = task.folder / _LOG
-            progress.warn(f"{task.name}: failed on {answer.node}; the whole error is in {log} ({answer.error})")
-        else:
-            bar.advance(1)
-            progress.note(f"{task.name}: {task.score()}, {duration(answer.cost.seconds)} on {answer.node}")
 
 
 class _Messages(Silent):

@@ -46,12 +46,12 @@ _READINGS, _OUTLYING = 10, 3.0
 def failed_trainings(seeds: Sequence[Json]) -> dict[int, str]:
     """Seed → what is wrong with its training, for the ``seeds`` of a ``scores.json`` that learnt too little.
 
-    A model that reads nothing has the ``chance`` loss. loss / chance is 1 - R² of McFadden, the share of what there is
-    to know of the training labels that the model has not learnt: 1 for one that always predicts the most frequent
-    label. More than a half is too much for any use. A model trained with all its weights memorizes examples that it
-    reads ``_READINGS`` times, noisy ones too (0.04 for entities after 32 readings); for it a quarter is already too
-    much. Seeds differ only by chance: a seed also failed if it has over ``_OUTLYING`` times the loss of the median
-    seed, and more than a tenth of ``chance``, since differences of small losses mean nothing.
+    A model that reads nothing has the ``chance`` loss. loss / chance is the share of the training labels' information
+    that the model has not learnt, 1 - R² of McFadden: 1 for a model that always predicts the most frequent label. Over
+    a half is too much for any use. A model whose weights are all trained memorizes even noisy examples when it has read
+    them ``_READINGS`` times (0.04 is left for entities after 32 readings); for it over a quarter is too much. Seeds
+    differ only by chance: a seed also failed if its loss is over ``_OUTLYING`` times that of the median seed and more
+    than a tenth of ``chance``, since differences of small losses mean nothing.
     """
     failed: dict[int, str] = {}
     for task in dict.fromkeys(task for seed in seeds for task in seed.get("losses", {})):
@@ -203,20 +203,18 @@ class FinetuneRequest:
 
     def note_chosen(self, n_examples: int, progress: Progress) -> None:
         """Note how long a single task is trained, if greenadapt chose that."""
-        if "epochs" in self.automatic:
-            training = self.training
-            steps = training.epochs * _steps_per_epoch(training, n_examples)
-            # The number of parts that long examples are split into is not known before they are encoded.
-            number = f"{steps:,} or more steps"
-            if self.is_capped(n_examples):
-                number = f"at most {counted(training.max_steps or 0, 'step')}"
-            is_adapted = has_added_words(starting_model(self.model).folder)
-            twice = ", each in both tokenizations" if is_adapted else ", each twice"
-            progress.note(
-                f"{counted(training.epochs, 'epoch')} of {counted(n_examples, 'example')}"
-                f"{twice if _views(training) == 2 else ''}: "
-                f"{number}, peak rate {training.learning_rate:g}; --epochs and --learning-rate change this"
-            )
+        if "epochs" not in self.automatic:
+            return
+        training = self.training
+        # The number of parts that long examples are split into is not known before they are encoded.
+        number = f"{training.epochs * _steps_per_epoch(training, n_examples):,} or more steps"
+        if self.is_capped(n_examples):
+            number = f"at most {counted(training.max_steps or 0, 'step')}"
+        progress.note(
+            f"{counted(training.epochs, 'epoch')} of {counted(n_examples, 'example')}"
+            f"{', each in both tokenizations' if training.mix == 'both' else ''}: {number}, "
+            f"peak rate {training.learning_rate:g}; --epochs and --learning-rate change this"
+        )
 
     def __post_init__(self) -> None:
         if self.memory is None and self.memory_config != MemoryConfig():
@@ -350,7 +348,6 @@ def _number_of_examples(entry: TaskEntry) -> int:
 _UNLABELLED_PER_LABELLED, _MOST_UNLABELLED = 40, 20_000
 _FEWEST_WORDS, _MOST_WORDS = 5, 60
 """Words of a sentence without labels."""
-_SHOWN = 5  # labels in a warning
 
 
 def read_task_data(
@@ -370,15 +367,10 @@ def read_task_data(
                 f"transformers has no model for {task.head} of type {checkpoint.architecture.model_type}",
                 "use a model of another type, or --tasks, whose heads are greenadapt's own",
             )
-        parts = {source: task.read(source, progress) for source in dict.fromkeys(entry.train)}
-        for source, part in parts.items():
-            if entry.name and not part:
-                raise InputError(f"train: {source} has no examples", "give files with examples")
-        if entry.name:
-            _compare_labels(task, parts, progress)
-        train = [example for source in entry.train for example in parts[source]]
+        train = [example for source in entry.train for example in task.read(source, progress)]
         if not train:
-            raise InputError(f"--train {', '.join(entry.train)} has no examples", "give a file with examples")
+            option = "" if entry.name else "--train "
+            raise InputError(f"{option}{', '.join(entry.train)} has no examples", "give a file with examples")
         task = task.fit(train, progress)
         if entry.fold is not None:
             train, _ = entry.fold.split(train)
@@ -454,16 +446,6 @@ def described(data: TaskData) -> Json:
     assert data.adapter is not None
     settings = {"adapter": asdict(data.adapter), "metric": data.metric, "max_length": data.encoder.max_length}
     return {**data.task.settings(), **settings}
-
-
-def _compare_labels(task: Task[Any], parts: Mapping[str, list[Any]], progress: Progress) -> None:
-    """Warn if a training file lacks a label of another: it may be spelled differently."""
-    by_source = {source: task.labels_in(part) for source, part in parts.items()}
-    for source, labels in by_source.items():
-        lacks = sorted(set().union(*by_source.values()) - labels)
-        if lacks:
-            sample = ", ".join(lacks[:_SHOWN]) + (" …" if len(lacks) > _SHOWN else "")
-            progress.warn(f"training files differ in their labels: {source} lacks {sample}")
 
 
 def _sets(task: Task[Any], kind: str, entry: TaskEntry, progress: Progress) -> dict[str, list[Any]]:

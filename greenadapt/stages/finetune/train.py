@@ -34,7 +34,7 @@ from greenadapt.stages.finetune.request import (
     read_unlabelled,
     summary,
 )
-from greenadapt.stages.session import FINETUNE, Session, card_origin, data_name, join_names
+from greenadapt.stages.session import FINETUNE, RUNS, Session, card_origin, data_name, join_names
 from greenadapt.store.files import Json, write_json
 from greenadapt.store.results import Job, Outcome, Result
 from greenadapt.tasks.base import TaskData, make_task
@@ -96,10 +96,6 @@ def run_together(stage: DistributedStage) -> Result:
     if is_shared:  # until the result exists, which the other processes read; after an error the launcher ends them
         machine.wait()
     return result
-
-
-RUNS = Path("runs")
-"""The folder of models without ``--out``."""
 
 
 def check_finetune(session: Session, request: FinetuneRequest, folder: Path | None = RUNS) -> "Finetuning":
@@ -327,6 +323,7 @@ class Finetuning:
             save_logits=request.save_logits,
             unlabelled=unlabelled,
             general=None if start.memory is None else GeneralModel.open(start.memory),
+            hint_seed=None if any(entry.dev or entry.fold for entry in request.tasks) else request.seeds[0],
         )
 
 
