@@ -83,7 +83,7 @@ def _allowed(kind: Any) -> str:
         return f"one of {', '.join(arguments)}" if len(arguments) > 1 else str(arguments[0])
     if origin in (Union, UnionType):
         return " or ".join(_allowed(member) for member in arguments if member is not NoneType)
-    return _allowed(arguments[0]) if origin is tuple else _KINDS[kind]
+    return _allowed(arguments[0]) if origin in (tuple, list) else _KINDS[kind]
 
 
 def _plain(text: str) -> str:
