@@ -46,16 +46,3 @@ def test_an_option_goes_with_some_adapters_and_is_refused_with_others(option: st
 def test_only_what_is_beside_its_layer_can_start_as_nothing() -> None:
     with pytest.raises(UsageError, match="--adapter-init zero does not go with --adapter pals"):
         AdapterConfig("pals", placement="serial", init="zero")
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"adapter": "pal"}, "--adapter is 'pal', must be one of pals, low-rank"),
-        ({"placement": "behind"}, "--placement is 'behind', must be one of parallel, serial"),
-        ({"size": 0}, "--adapter-size is 0, must be at least 1"),
-    ],
-)
-def test_nonsense_is_refused_with_the_option_and_the_value(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        AdapterConfig(**settings)

@@ -33,7 +33,6 @@ def test_the_defaults_are_gensims() -> None:
     [
         (lambda: W2VConfig(dim=0), "--dim is 0, must be greater than or equal to 1"),
         (lambda: W2VConfig(alpha=0.00002), "--alpha is 2e-05, must be"),
-        (lambda: QaConfig(n_best=0), "--n-best is 0"),
         (lambda: QaConfig(no_answer=False, null_threshold=1.0), "--null-threshold has no effect"),
         (
             lambda: ExpandConfig(oov="greedy", restrict_to=("a",)),
@@ -41,30 +40,14 @@ def test_the_defaults_are_gensims() -> None:
         ),
         (lambda: TaskConfig(negatives=9), "^--negatives belongs to --task qa, this is ner$"),
         (lambda: TaskConfig("qa", label_field="class"), "^--label-field belongs to --task classification, this is qa$"),
-        (lambda: TaskConfig("classification", gold_chunks=True), "^--gold-chunks belongs to --task ner, this is class"),
-    ],
-)
-def test_nonsense_is_refused_with_the_option_and_the_number(build: object, message: str) -> None:
-    assert callable(build)
-    with pytest.raises(UsageError, match=message):
-        build()
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
         (lambda: AlignConfig(method="typo"), "^--method is 'typo', must be 'lstsq', 'procrustes', 'identity'"),  # type: ignore[arg-type]
         (lambda: W2VConfig(epochs="3"), "^--epochs is '3', must be a valid integer"),  # type: ignore[arg-type]
-        (lambda: W2VConfig(epochs=2.5), "^--epochs is 2.5, must be a valid integer"),  # type: ignore[arg-type]
-        (
-            lambda: W2VConfig(alpha=float("inf")),
-            "^--alpha is inf, must be a finite number$",
-        ),
+        (lambda: W2VConfig(alpha=float("inf")), "^--alpha is inf, must be a finite number$"),
         (lambda: ExpandConfig(replace_all=1), "^--replace-all is 1, must be a valid boolean$"),  # type: ignore[arg-type]
         (lambda: MemoryConfig(layers=(0, 6)), "^--memory-layers has 0, must be greater than or equal to 1$"),
     ],
 )
-def test_types_choices_and_ranges_are_checked_in_python_too(build: object, message: str) -> None:
+def test_nonsense_is_refused_with_the_option_and_its_value(build: object, message: str) -> None:
     assert callable(build)
     with pytest.raises(UsageError, match=message):
         build()

@@ -53,13 +53,6 @@ def test_a_gpu_counts_if_the_work_allocated_memory_there(
     assert meter.cost.energy_kwh == pytest.approx(energy)
 
 
-def test_work_that_waits_is_paid_by_wall_time_and_uses_no_energy() -> None:
-    waiting = estimate(seconds=3600, cpu_seconds=0, peak_memory_bytes=1)
-    assert waiting.energy_kwh == waiting.co2_kg == 0
-    assert waiting.usd_low == pytest.approx(1.33 / 144)
-    assert waiting.energy_source.startswith("estimate: ")
-
-
 def test_a_stage_without_a_cost_counts_as_nothing() -> None:
     cost_of_stage = estimate(10, 5, 700)
     assert total([{}, cost_of_stage.as_dict(), {"seconds": 2.0}]) == cost_of_stage + Cost(seconds=2.0)

@@ -91,43 +91,15 @@ def test_texts_that_are_shown_control_nothing() -> None:
 
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
-COMMANDS = {
-    command: {name for parameter in parameters.params for name in (*parameter.opts, *parameter.secondary_opts)}
-    for command, parameters in commands_of(typer.main.get_command(app)).items()
+OPTIONS = {
+    name
+    for command in commands_of(typer.main.get_command(app)).values()
+    for parameter in command.params
+    for name in (*parameter.opts, *parameter.secondary_opts)
 }
 NOT_CHECKED = {  # of ray, tar and pip, and of all commands
     *("--head", "--dereference", "--hard-dereference", "--no-deps", "--force-reinstall"),
     *("--help", "--version"),
-}
-READ_EXAMPLES = ("finetune", "assess", "evaluate", "predict")
-PRINTED_BY = {
-    "tasks/": READ_EXAMPLES,
-    "corpus/rows.py": READ_EXAMPLES,
-    "corpus/text.py": READ_EXAMPLES,
-    "models/machine.py": (*READ_EXAMPLES, "qa", "serve"),
-    "models/task_folder.py": ("evaluate", "predict", "qa", "serve", "compile"),
-    "inference/models.py": ("evaluate", "predict", "qa", "serve"),
-    "inference/predictor.py": ("predict",),
-    "inference/entries.py": ("predict",),
-    "inference/qa/": ("qa",),
-    **{f"{folder}/{command}.py": (command,) for folder in ("cli", "stages") for command in COMMANDS},
-}
-CORPORA = ("w2v", "adapt", "corpus-prepare")
-ONLY_BY = {
-    ("tasks/classification.py", "--text-field"): ("finetune", "assess"),  # labelled files
-    ("tasks/classification.py", "--label-field"): ("finetune", "assess"),
-    ("tasks/classification.py", "--labels"): ("finetune", "assess"),  # training
-    ("tasks/base.py", "--folds"): ("assess",),
-    ("tasks/base.py", "--max-length"): ("finetune", "assess", "qa"),  # its own value is wrong
-    ("corpus/text.py", "--strict"): CORPORA,  # only if it is set
-    ("corpus/text.py", "--max-memory"): CORPORA,  # only where it can be set
-    ("inference/entries.py", "--sample-by"): ("qa", "index"),  # documents
-    ("stages/align.py", "--alignment"): ("expand", "neighbours"),  # the inputs of several stages
-    ("stages/compile.py", "--corpus"): ("export",),
-    ("stages/compile.py", "--vectors"): ("export",),
-    ("stages/report.py", "--rows"): ("expand",),  # a name in a plot
-    ("cli/cost.py", "--out"): ("finetune",),  # of the commands whose results these two look at
-    ("cli/status.py", "--out"): ("finetune",),
 }
 
 
@@ -145,19 +117,12 @@ def texts_of(module: Path) -> Iterator[str]:
     return below(ast.parse(module.read_text("utf-8")))
 
 
-def test_an_option_that_a_message_names_is_one_of_the_command_that_prints_it() -> None:
-    """Of all commands that print it, or of a command that the message names with it."""
+def test_an_option_that_a_message_names_exists() -> None:
     package, wrong, n_checked = Path(greenadapt.__file__).parent, [], 0
-    modules = {path.relative_to(package).as_posix(): path for path in sorted(package.rglob("*.py"))}
-    for name, module in modules.items():
-        commands = next((commands for begin, commands in PRINTED_BY.items() if name.startswith(begin)), ())
-        for text in texts_of(module) if not name.startswith("report/page.py") else ():  # which has CSS
-            named = [c for c in COMMANDS if re.search(rf"(greenadapt {c}|\b{c} --)", text)]
-            for option in {*OPTION.findall(text)} - NOT_CHECKED:
-                owners = [c for c, options in COMMANDS.items() if option in options]
-                printed_by = ONLY_BY.get((name, option), commands)
-                n_checked += len(printed_by)
-                if not owners or not ({*printed_by} <= {*owners} or {*named} & {*owners}):
-                    wrong.append(f"{name}: {option} is of {owners}, not of {printed_by}: {text}")
+    for module in sorted(package.rglob("*.py")):
+        for text in texts_of(module) if module.parts[-2:] != ("report", "page.py") else ():  # which has CSS
+            options = {*OPTION.findall(text)} - NOT_CHECKED
+            n_checked += len(options)
+            wrong += [f"{module.name}: {option}: {text}" for option in options - OPTIONS]
     assert wrong == []
     assert n_checked > 100

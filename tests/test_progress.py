@@ -65,13 +65,6 @@ def wait() -> None:
         time.sleep(0.01)
 
 
-def test_the_end_of_the_time_without_checkpoints_exits() -> None:
-    with pytest.raises(SystemExit) as exit_, time_limits():  # noqa: PT012
-        limit_time(0.01, is_alone=True)
-        wait()
-    assert exit_.value.code == 75
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.slow
 def test_the_end_of_the_time_is_not_lost_where_python_drops_exceptions() -> None:

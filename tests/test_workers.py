@@ -103,11 +103,6 @@ def no_thread_stays() -> Iterator[None]:
     assert threads() <= before
 
 
-@pytest.mark.parametrize("items", [[], [*range(50)]], ids=str)
-def test_all_items_come_in_order(items: list[object]) -> None:
-    assert list(ahead(iter(items))) == items
-
-
 def test_the_next_item_is_made_while_one_is_used() -> None:
     makers, second_made = [], threading.Event()
 
@@ -123,22 +118,6 @@ def test_the_next_item_is_made_while_one_is_used() -> None:
         assert second_made.wait(10)
     assert threading.get_ident() not in makers
     assert len(set(makers)) == 1
-
-
-def test_one_item_waits_at_most() -> None:
-    n_made = 0
-
-    def items() -> Iterator[int]:
-        nonlocal n_made
-        while True:
-            n_made += 1
-            yield n_made
-
-    with closing(ahead(items())) as stream:
-        for used in range(1, 20):
-            assert next(stream) == used
-            assert n_made <= used + 1
-    assert n_made == 20
 
 
 def test_an_error_comes_in_its_place_and_ends_the_thread() -> None:
@@ -160,8 +139,3 @@ def test_an_error_in_its_use_ends_the_thread() -> None:
     with pytest.raises(InputError), closing(ahead(iter(range(5)))) as stream:  # noqa: PT012
         for _ in stream:
             raise InputError("not wanted")
-
-
-def test_one_may_run_behind_another() -> None:
-    with closing(ahead(iter(range(100)))) as first, closing(ahead(i * i for i in first)) as second:
-        assert [next(second) for _ in range(10)] == [i * i for i in range(10)]

@@ -21,6 +21,7 @@ from greenadapt.corpus.opening import data_suffix, open_binary, refuse_zip, requ
 from greenadapt.errors import InputError, MissingError, UsageError, byte_size, counted
 from greenadapt.progress import Bar, Progress
 from greenadapt.store.files import own_folder, parse_own, path_name, read_toml, short
+from greenadapt.store.workspace import INPUT
 
 FOLDER = "{folder}"
 """Stands in a ``command`` for the folder that it fetches."""
@@ -256,7 +257,6 @@ def _check(recipe: Recipe, where: str) -> None:
 
 
 _BLOCK = 1 << 20
-_NAME = re.compile(r"(stdin|records)-[0-9a-f]{8}")
 # The other formats need file names, or read no files.
 _FORMATS = tuple(name for name in FORMATS if name not in ("auto", "pmc", "pydocs"))
 
@@ -315,7 +315,8 @@ def keep(blocks: Iterable[bytes], root: Path, kind: Literal["stdin", "records"])
 def kept_input(root: Path, name: str, options: Mapping[str, Any]) -> Recipe | None:
     """The recipe of text that ``keep`` saved as ``name``; ``None`` if there is none."""
     path = _kept_path(root, name)
-    return _recipe(name, path, options) if _NAME.fullmatch(name) and path.is_file() else None
+    is_kept = INPUT.fullmatch(str(path.relative_to(root / "inputs"))) and path.is_file()
+    return _recipe(name, path, options) if is_kept else None
 
 
 def _kept_path(root: Path, name: str) -> Path:

@@ -193,7 +193,7 @@ Json = dict[str, Any]
 
 
 _hashed: dict[Path, tuple[int, int]] = {}
-"""Absolute path of each file that was hashed → its size and the time of its last change before."""
+"""The size and modification time that each file had before it was hashed, by its absolute path."""
 
 
 def hash_file(path: Path) -> str:
@@ -204,7 +204,7 @@ def hash_file(path: Path) -> str:
 
 
 def forget_hashed() -> None:
-    """Begin a command or a call from Python: ``changed_since_hashed`` is about files that are hashed from now on."""
+    """Forget the files hashed so far: ``changed_since_hashed`` checks those that a command hashes from now on."""
     _hashed.clear()
 
 

@@ -32,8 +32,8 @@ from greenadapt.store.results import (
 
 HOME = "GREENADAPT_HOME"
 _ORDER = ("corpus", "w2v", "align", "expand")
-_INPUT = re.compile(r"stdin-[0-9a-f]{8}|records-[0-9a-f]{8}\.jsonl")
-"""The names of stored inputs."""
+INPUT = re.compile(r"stdin-[0-9a-f]{8}|records-[0-9a-f]{8}\.jsonl")
+"""The names of files in ``inputs``."""
 _RESULT = re.compile(rf"[a-z0-9]+-[0-9a-f]{{{KEY_DIGITS}}}")
 _UNFINISHED = re.compile(r"\..+-[0-9a-f]{8}")
 
@@ -71,22 +71,24 @@ class Workspace:
         folder = self.root / "results" / f"{job.stage}-{job.key[:KEY_DIGITS]}"
         return Place(folder, self._named(corpus, model) / job.stage if corpus else None)
 
+    def names(self) -> list[tuple[str, ...]]:
+        """Corpus, model and stage of each name that leads to a result."""
+        paths = [path for path in sorted(self.root.glob("names/*/*/*")) if path.is_dir()]
+        names = [path.parts[-3:] for path in paths]
+        return [parts for parts in names if not any(part.startswith(".") for part in parts)]
+
     def corpora(self) -> list[str]:
         """Names of the corpora that have results."""
-        return [corpus for corpus in _visible_folders(self.root / "names") if self.models(corpus)]
+        return [*dict.fromkeys(name for name, _, _ in self.names())]
 
     def models(self, corpus: str) -> list[str]:
-        """Names of the models that have results for ``corpus``; none if that is not a plain name."""
-        if not _is_plain(corpus):
-            return []
-        models = _visible_folders(self.root / "names" / corpus)
-        return [name for name in models if self.stages(corpus, name)]
+        """Names of the models that have results for ``corpus``."""
+        return [*dict.fromkeys(model for name, model, _ in self.names() if name == corpus)]
 
     def stages(self, corpus: str, model: str) -> list[str]:
         """The stages that have a result for a corpus and a model, those of ``adapt`` first and in its order."""
-        folder = self.root / "names" / corpus / model
-        names = [name for name in _visible_folders(folder) if (folder / name).is_dir()]
-        return sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+        stages = [stage for *names, stage in self.names() if names == [corpus, model]]
+        return sorted(stages, key=lambda stage: _ORDER.index(stage) if stage in _ORDER else len(_ORDER))
 
     def results(self, corpus: str, model: str) -> list[Result]:
         """The readable results for a corpus and a model."""
@@ -114,13 +116,8 @@ class Workspace:
 
         Raises ``MissingError`` if there is none, ``UsageError`` listing them if there are several.
         """
-        names = [
-            corpus
-            for corpus in self.corpora()
-            if any(
-                model in (None, name) and stage in (None, *self.stages(corpus, name)) for name in self.models(corpus)
-            )
-        ]
+        fitting = [parts for parts in self.names() if model in (None, parts[1]) and stage in (None, parts[2])]
+        names = [*dict.fromkeys(corpus for corpus, _, _ in fitting)]
         if len(names) == 1:
             return names[0]
         if names:
@@ -162,12 +159,6 @@ class Workspace:
 def _is_plain(name: str) -> bool:
     """Whether a name is that of one folder below another."""
     return name not in ("", ".", "..") and not any(character in name for character in "/\\\0")
-
-
-def _visible_folders(folder: Path) -> list[str]:
-    if not folder.is_dir():
-        return []
-    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
 def is_key_of(folder_name: str, stage: str) -> bool:
@@ -226,7 +217,7 @@ def unneeded(workspace: Workspace) -> Iterator[Unneeded]:
         if work.writer is None:
             yield Unneeded("unfinished", work.path, work.bytes)
     for path in _listed(workspace.root / "inputs"):
-        if path.is_file() and _INPUT.fullmatch(path.name) and path.resolve() not in needed:
+        if path.is_file() and INPUT.fullmatch(path.name) and path.resolve() not in needed:
             yield Unneeded("input", path, tree_size(path))
 
 
@@ -234,12 +225,7 @@ def _needed(workspace: Workspace) -> set[Path]:
     """The real paths of the named results, of the results that they were made from, and of their other inputs."""
     results: set[Path] = set()
     others: set[Path] = set()
-    folders = [
-        workspace.root / "names" / corpus / model / stage
-        for corpus in workspace.corpora()
-        for model in workspace.models(corpus)
-        for stage in workspace.stages(corpus, model)
-    ]
+    folders = [workspace.root.joinpath("names", *parts) for parts in workspace.names()]
     while folders:
         folder = folders.pop().resolve()
         if folder in results:

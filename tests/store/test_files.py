@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.checkpoints.source import find_model
 from greenadapt.errors import InputError, MissingError
 from greenadapt.store.files import (
-    expanded,
     path_name,
     publish_folder,
     read_json,
@@ -21,7 +19,6 @@ from greenadapt.store.files import (
     replace_json,
     short,
 )
-from tests.conftest import Run, last_line
 
 
 def test_anything_but_an_object_is_refused_in_one_line_with_the_name(tmp_path: Path) -> None:
@@ -30,12 +27,9 @@ def test_anything_but_an_object_is_refused_in_one_line_with_the_name(tmp_path: P
     assert read_object(file, "fine-tuned model") == {"task": "ner"}
     for content, reason in (
         (b"", "is empty"),
-        (b" \n", "is empty"),
         (b'{"task": "n', "is not JSON"),
-        (b"[" * 100_000, "is not JSON"),
         (b"\xff{}", "is not JSON"),
         (b"[1]", "is not a JSON object"),
-        (b"null", "is not a JSON object"),
     ):
         file.write_bytes(content)
         with pytest.raises(InputError, match=rf"task\.json {reason}.*: do it again") as caught:
@@ -54,12 +48,6 @@ def test_a_path_is_named_by_its_last_part_and_its_place() -> None:
     assert path_name("https://x.org/../?").startswith("unnamed-")
     for long in ("a" * 250, "文" * 83):
         assert len(path_name(f"/{long}.txt").encode()) < 120
-
-
-def test_the_home_of_nobody_is_a_path_like_any_other() -> None:
-    assert expanded("~nobody-of-that-name/x") == Path("~nobody-of-that-name/x")
-    with pytest.raises(MissingError, match="~nobody-of-that-name/x"):
-        find_model("~nobody-of-that-name/x")
 
 
 def test_others_read_a_path_from_the_working_folder_or_by_its_last_part(
@@ -155,13 +143,3 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
         with pytest.raises(InputError, match="pipe or a device"):
             read()
     assert time.monotonic() - begin < 5
-
-
-def test_files_of_settings_and_tasks_that_are_none_are_one_line(run_alone: Run, tmp_path: Path) -> None:
-    os.mkfifo("fifo")
-    tasks = ("finetune", "-m", "minilm", "--out", "out", "--tasks")
-    for command in (("doctor", "--config", "/dev/zero"), (*tasks, "fifo"), (*tasks, "/dev/zero")):
-        assert "pipe or a device" in last_line(run_alone(*command, code=1))
-    Path("large.toml").write_text("a = 1\n" * 300_000)
-    for command in (("doctor", "--config", "large.toml"), (*tasks, "large.toml")):
-        assert "larger than" in last_line(run_alone(*command, code=1))

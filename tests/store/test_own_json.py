@@ -1,7 +1,6 @@
 """JSON that greenadapt wrote: what is wrong in it is one line, and no other code reads any."""
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from greenadapt.checkpoints.layout import Compiled, read_described, read_seeds
 from greenadapt.checkpoints.provenance import read_facts
 from greenadapt.errors import GreenadaptError, InputError, MissingError
-from greenadapt.store.files import read_json, read_own, read_own_lines, read_own_object
+from greenadapt.store.files import read_own, read_own_lines, read_own_object
 from greenadapt.store.results import read_manifest
 
 
@@ -51,7 +50,6 @@ def test_values_have_the_types_of_a_dataclass_or_are_named(tmp_path: Path) -> No
         (b"", "own.json is empty"),
         (b"[]", "is not a JSON object"),
         (b"{", "is not JSON"),
-        (b"[" * 100_000, "is not JSON"),
         (b'{"name": "\xff"}', "is not JSON"),
     ):
         file.write_bytes(content)
@@ -59,21 +57,6 @@ def test_values_have_the_types_of_a_dataclass_or_are_named(tmp_path: Path) -> No
             read_own(file, Kind, "thing")
     with pytest.raises(MissingError, match=r"is not a thing: it has no none\.json"):
         read_own(tmp_path / "none.json", Kind, "thing")
-
-
-def test_only_files_of_a_bounded_size_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("greenadapt.store.files.LARGEST_JSON", 1 << 20)
-    file = tmp_path / "own.json"
-    file.write_bytes(bytes((1 << 20) + 1))
-    os.mkfifo(tmp_path / "pipe.json")
-    for path, message in (
-        (file, "larger than"),
-        (tmp_path / "pipe.json", "pipe or a device"),
-        (tmp_path, "not a file"),
-    ):
-        for read in (lambda path: read_own(path, Kind, "thing"), read_json):
-            with pytest.raises(InputError, match=message):
-                read(path)
 
 
 def test_a_wrong_line_is_named(tmp_path: Path) -> None:
@@ -93,16 +76,12 @@ COMPILED = {"quantize": "none", "head": "TokenClassification", "inputs": ["atten
 @pytest.mark.parametrize(
     ("name", "good", "key", "value"),
     [
-        *(("compiled.json", COMPILED, "inputs", value) for value in (None, [5], ["evil"])),
-        *(("compiled.json", COMPILED, "quantize", value) for value in ("int4", {})),
-        *(("greenadapt.json", FACTS, "model", value) for value in ("b", {"name": 5, "source": "c"})),
-        *(("greenadapt.json", FACTS, "rows", value) for value in ("5", [])),
-        *(("task.json", {"task": "ner"}, "pool", value) for value in ("none", {})),
-        *(("task.json", {"task": "ner"}, "max_length", value) for value in ("128", -5)),
-        *(("multitask.json", {"tasks": []}, "tasks", value) for value in ("ner", [5])),
-        *(("scores.json", {"seeds": [{"seed": 1}]}, "seeds", value) for value in ([1],)),
-        *(("manifest.json", MANIFEST, "format", value) for value in ("1", [])),
-        *(("manifest.json", MANIFEST, "inputs", value) for value in ([], {"text": 5})),
+        ("compiled.json", COMPILED, "inputs", ["evil"]),
+        ("greenadapt.json", FACTS, "model", {"name": 5, "source": "c"}),
+        ("task.json", {"task": "ner"}, "pool", "none"),
+        ("multitask.json", {"tasks": []}, "tasks", [5]),
+        ("scores.json", {"seeds": [{"seed": 1}]}, "seeds", [1]),
+        ("manifest.json", MANIFEST, "inputs", {"text": 5}),
     ],
 )
 def test_a_wrong_type_in_a_file_of_a_result_is_one_line(

@@ -1,12 +1,10 @@
 """The rules of results: written once, resumed by their key, never replaced; see ``greenadapt/store/results.py``."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,17 +130,14 @@ def test_anything_else_in_the_place_is_refused_with_the_difference(place: Place,
     assert left(place) == ["w2v"]
 
 
-@pytest.mark.parametrize("kind", ["file", "folder", "link", "dead-link"])
+@pytest.mark.parametrize("kind", ["folder", "dead-link"])
 def test_what_others_made_is_refused_and_stays(place: Place, tmp_path: Path, kind: str) -> None:
     place.folder.parent.mkdir()
-    (tmp_path / "mine").mkdir()
-    if kind == "file":
-        place.folder.write_text("mine")
-    elif kind == "folder":
+    if kind == "folder":
         place.folder.mkdir()
         (place.folder / "mine.txt").write_text("mine")
     else:
-        place.folder.symlink_to(tmp_path / ("mine" if kind == "link" else "nothing"))
+        place.folder.symlink_to(tmp_path / "nothing")
     before = contents(tmp_path)
     build = Builder()
     for refused in (lambda: check_out(place.folder), lambda: make(place, job(), build)):
@@ -167,13 +162,12 @@ def test_settings_are_compared_before_any_input_is_read(place: Place) -> None:
         check_out(place.folder, "align")
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_a_run_that_fails_leaves_nothing(place: Place, error: BaseException) -> None:
+def test_a_run_that_fails_leaves_nothing(place: Place) -> None:
     def fail(work: Path) -> Outcome:
         (work / "half").write_text("half")
-        raise error
+        raise KeyboardInterrupt
 
-    with pytest.raises(type(error)):
+    with pytest.raises(KeyboardInterrupt):
         make(place, job(), fail)
     assert left(place) == []
 
@@ -304,16 +298,6 @@ def test_of_two_writers_one_waits_says_for_whom_and_finds_the_result(tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "w2v"]
 
 
-def test_after_a_writer_that_was_killed_the_next_one_builds(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", _SLOW, tmp_path / "w2v", "60", "first"]) as first:
-        work = Place(tmp_path / "w2v").work(job().key)
-        while not (work / "file").exists():
-            time.sleep(0.01)
-        first.kill()
-    assert make(Place(tmp_path / "w2v"), job()).fresh
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["w2v"]
-
-
 def test_an_input_that_grows_meanwhile_leaves_no_result(place: Place, tmp_path: Path) -> None:
     text = tmp_path / "a.txt"
     text.write_text("one\n")
@@ -362,18 +346,11 @@ def test_another_stage_or_version_is_not_opened(place: Place, monkeypatch: pytes
         open_result(place.folder, "w2v")
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"format": 1}, "format version 1"),
-        ({"config": 3}, "config"),
-    ],
-)
-def test_a_manifest_that_no_stage_wrote_is_refused(place: Place, change: dict[str, Any], message: str) -> None:
+def test_a_manifest_that_no_stage_wrote_is_refused(place: Place) -> None:
     make(place, job())
     file = place.folder / "manifest.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    with pytest.raises(InputError, match=message):
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 1}))
+    with pytest.raises(InputError, match="format version 1"):
         read_manifest(place.folder)
     file.unlink()
     with pytest.raises(MissingError, match="holds no greenadapt result"):
@@ -404,36 +381,15 @@ def test_in_a_copy_of_home_the_inputs_are_those_of_the_copy(tmp_path: Path) -> N
     assert found_at(aligned.manifest.inputs["vectors"], aligned.folder) == copy / "results" / "w2v"
 
 
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_what_others_put_in_place_of_a_name_stays(place: Place, kind: str) -> None:
+def test_what_others_put_in_place_of_a_name_stays(place: Place) -> None:
     assert place.link is not None
     place.link.parent.mkdir(parents=True)
-    if kind == "file":
-        place.link.write_text("mine")
-    else:
-        place.link.mkdir()
-        (place.link / "mine").touch()
+    place.link.write_text("mine")
     before, notes = contents(place.link.parent), Notes()
     assert run(place, job(), Builder(), notes).path == place.folder
     assert "is no symlink" in notes.warnings[0]
     assert contents(place.link.parent) == before
     assert len([*place.link.parent.iterdir()]) == 1
-
-
-@pytest.fixture
-def read_only(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "readonly"
-    folder.mkdir()
-    if os.geteuid() == 0:
-        pytest.skip("NOT TESTED: a folder that cannot be written, as root")
-    folder.chmod(0o500)
-    yield folder
-    folder.chmod(0o700)
-
-
-def test_a_folder_that_cannot_be_written_is_named(read_only: Path) -> None:
-    with pytest.raises(ConflictError, match="cannot be created"):
-        make(Place(read_only / "w2v"), job())
 
 
 def test_a_name_that_cannot_be_moved_is_a_warning(tmp_path: Path) -> None:

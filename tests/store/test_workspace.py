@@ -56,15 +56,6 @@ def test_one_model_is_found_and_several_are_listed(tmp_path: Path) -> None:
     assert workspace.only_corpus(stage="align") == "text"
 
 
-def test_a_name_leads_to_the_newest_result(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path)
-    for dim in (1, 2, 1):
-        result = make(workspace, "c", "m", "w2v", dim=dim)
-        assert workspace.find_result("c", "m", "w2v").folder == result.folder
-        assert (result.path / "file").read_text() == str(dim)
-    assert len([*(tmp_path / "results").iterdir()]) == 2
-
-
 def test_clean_keeps_named_results_and_all_that_they_were_made_from(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     first = make(workspace, "c", "m", "w2v", dim=1)

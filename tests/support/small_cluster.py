@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from typing import Any
 
 ADDRESS = "127.0.0.2"
@@ -24,7 +24,8 @@ def started_cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     head = {**_NODE, "include_dashboard": False, "_system_config": _NOTICES_DEATH}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
+    with chdir("/"):  # not in the folder of a test, which ends before the node
+        cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         add_node(cluster)
         yield cluster
@@ -34,7 +35,8 @@ def started_cluster() -> Iterator[Any]:
 
 def add_node(cluster: Any) -> None:
     """Start one more node of one core."""
-    cluster.add_node(**_NODE)
+    with chdir("/"):
+        cluster.add_node(**_NODE)
 
 
 def free_port() -> int:
