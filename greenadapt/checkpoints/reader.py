@@ -20,7 +20,6 @@ _OLD_ENDS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm
 """Old name → new name, for ends of names in weights converted from TensorFlow."""
 _FOREIGN = ("tf_model*.h5", "*.ckpt*", "flax_model*.msgpack", "*.ot", "*.gguf", "rust_model*")
 """Weights of other frameworks."""
-_STATE_DICT = "save the state_dict of the model, or use a model that has model.safetensors"
 _FORMS = (("", ""), ("_", ""), ("_", "_internal"))
 CODE_KEYS = (
     "auto_map",
@@ -219,14 +218,12 @@ def open_torch_file(path: Path) -> dict[str, Array]:
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # errors of torch, pickle or the archive
         raise _load_error(path, str(error)) from None
-    if not isinstance(tensors, dict):
-        raise InputError(f"{path} holds no weights by name, but a {type(tensors).__name__}", _STATE_DICT)
-    arrays: dict[str, Array] = {}
-    for name, tensor in tensors.items():
-        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
-            raise InputError(f"{path} holds {name!r}: {type(tensor).__name__}, not a tensor by name", _STATE_DICT)
-        arrays[name] = _from_torch(tensor, f"{path}: {name}")
-    return arrays
+    if not isinstance(tensors, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
+        raise InputError(
+            f"{path} does not hold weights by name",
+            "save the state_dict of the model, or use a model that has model.safetensors",
+        )
+    return {str(name): _from_torch(tensor, f"{path}: {name}") for name, tensor in tensors.items()}
 
 
 def _load_error(path: Path, reason: str) -> InputError:

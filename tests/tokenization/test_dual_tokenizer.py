@@ -156,14 +156,6 @@ def test_every_given_word_has_pieces_in_both_views(dual: DualTokenizer, words: l
     assert extents(encoding.base) == extents(encoding.expanded)
 
 
-@pytest.mark.slow
-@settings(deadline=None, max_examples=15)
-@given(texts=st.lists(TEXTS | st.lists(TEXTS, max_size=4), max_size=6))
-def test_a_batch_is_its_texts_one_by_one(dual: DualTokenizer, texts: list[str | list[str]]):
-    for together, alone in zip(dual.encode_batch(texts), map(dual.encode, texts), strict=True):
-        equal(together, alone)
-
-
 def equal(first: DualEncoding, second: DualEncoding) -> None:
     for a, b in ((first.base, second.base), (first.expanded, second.expanded)):
         for name in ("ids", "words", "spans", "input_words"):

@@ -1,11 +1,7 @@
 """XLM-RoBERTa, whose Unigram tokenizer marks words by a space of its own: read as transformers does, trained, asked."""
 
-import json
 import re
-import shutil
 import unicodedata
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +13,10 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import QaConfig, ReadingOptions, TaskConfig
-from greenadapt.inference.predictor import PredictionRequest
-from greenadapt.inference.qa.answering import Answerer, QaRequest
-from greenadapt.inference.qa.inquiry import InquirySources
-from greenadapt.progress import Silent
-from greenadapt.stages.finetune.compare import finetune
-from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import read_scores
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from tests.conftest import save_tokenizer, unigram_tokenizer
-from tests.support.plain_qa import PlainQa, assert_same_answers
-from tests.support.predictions import predict
-from tests.support.small_tasks import TRAIN, Json, TinyModel, qa_file, session
+from tests.support.small_tasks import TinyModel
 from tests.support.words_of_pieces import extents
 
 SPECIALS = {
@@ -44,7 +30,6 @@ PARTS = [
     *(" ", "  ", "\n", "\t\r\n", "\xa0", "\u3000", "\u2028", "\u200b", "\x1c", "▁", "a▁b"),
 ]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(PARTS) | st.characters(exclude_categories=["Cs"]), max_size=14).map("".join)
-LONG = TaskConfig(max_length=158)  # most words are many pieces
 SENTENCE = (
     "The patient with tachycardia-1 (heart rate 212) was in\xa0the sample;\n\n the coronavirus' virus\u3000— isolated"
 )
@@ -130,46 +115,3 @@ def test_given_words_have_their_pieces(dual: DualTokenizer, plain: Any) -> None:
     for i, word in enumerate(words):
         spans = encoding.spans[encoding.input_words == i]
         assert text[spans[0, 0] : spans[-1, 1]] == word
-
-
-@pytest.fixture
-def model(tiny_model: TinyModel) -> Path:
-    return tiny_model("XLMRobertaModel", name="base", initializer_range=0.1)
-
-
-def predicted(folder: Path, source: Path) -> list[Json]:
-    request = PredictionRequest((str(folder),), str(source), reading=ReadingOptions(precision="float32"))
-    return [prediction.row(tags=True) for prediction in predict(request, Silent())]
-
-
-def opened(folder: Path, head: str) -> tuple[Any, Callable[..., Any]]:
-    """Model and tokenizer by plain transformers."""
-    task_model = getattr(transformers, f"AutoModelFor{head}").from_pretrained(folder).eval()
-    assert type(task_model).__name__ == f"XLMRobertaFor{head}"
-    return task_model, transformers.AutoTokenizer.from_pretrained(folder)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
-def test_answers(model: Path, tmp_path: Path) -> None:
-    train, test = (qa_file(tmp_path / f"{seed}.json", 20, seed) for seed in (0, 1))
-    task = replace(LONG, task="qa")
-    training = replace(TRAIN, max_steps=4)
-    result = finetune(
-        session(tmp_path), FinetuneRequest.of_one(str(model), (str(train),), None, str(test), task, training)
-    )
-    assert read_scores(result.folder)["seeds"][0]["test"]["f1"] >= 0
-    contexts = [SENTENCE, f"{SENTENCE} In 2, not. {SENTENCE}", "a\xa0heart\u2003rate--[1],(...) 日本x virus", "cell"]
-    file = tmp_path / "questions.jsonl"
-    rows = [{"question": "what heart?", "context": context} for context in contexts]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    reading = ReadingOptions(max_length=32, precision="float32")
-    request = QaRequest(str(result.path), InquirySources(str(file)), QaConfig(top=20), reading)
-    # The slow reading looks there for the tokenizer of the base view, which only a model with added words has.
-    slow = shutil.copytree(result.path, tmp_path / "slow")
-    save_tokenizer(unigram_tokenizer(), slow / "base_tokenizer", "XLMRobertaTokenizer", **SPECIALS)
-    theirs = PlainQa(slow, 32, "punct")
-    for row, context in zip(Answerer(request, Silent()).rows(), contexts, strict=True):
-        expected = theirs.answers("what heart?", context)
-        assert_same_answers(row["answers"], expected[: len(row["answers"])], context)
-        assert len(row["answers"]) == len(expected)
