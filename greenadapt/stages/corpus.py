@@ -149,9 +149,10 @@ def choose_model(session: Session, corpus: str, model: str | None) -> Pretrained
 def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: TextOptions) -> Result:
     """The stage itself."""
     config = CorpusConfig(**text.of_config())
-    current = _newest(session, recipe.name, model.name)
-    if current is not None and not text.explicit:
-        config = CorpusConfig(**{field.name: current.manifest.config[field.name] for field in fields(CorpusConfig)})
+    earlier = session.workspace.results(recipe.name, model.name)
+    newest = next((result.manifest for result in earlier if result.manifest.stage == CORPUS), None)
+    if newest is not None and not text.explicit:  # without any option a text is prepared as it was last
+        config = CorpusConfig(**{field.name: newest.config[field.name] for field in fields(CorpusConfig)})
     _fetch(session, recipe)
     reading = open_corpus(
         recipe,
@@ -183,33 +184,18 @@ def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: 
         _report_counts(session, reading, counts)
         return Outcome(counts, {**named, "read": reading.counts})
 
-    named = _facts(recipe, model)
-    job = Job(CORPUS, _settings(recipe, config), inputs, defaults=asdict(CorpusConfig()), named=named)
-    return session.run(job, build, recipe.name, model.name)
-
-
-def _newest(session: Session, corpus: str, model: str) -> Result | None:
-    """The text of a corpus as it was last prepared for a model; without any option it is prepared in the same way."""
-    return next(
-        (result for result in session.workspace.results(corpus, model) if result.manifest.stage == CORPUS), None
-    )
-
-
-def _settings(recipe: Recipe, config: CorpusConfig) -> Json:
-    """The settings that determine the result."""
-    of_recipe = {name: getattr(recipe, name) for name in ("format", "fields", "packages", "sample_by")}
-    return {**asdict(config), **of_recipe}
-
-
-def _facts(recipe: Recipe, model: PretrainedModel) -> Json:
-    facts: Json = {
+    named: Json = {
         "corpus": recipe.name,
         "given": recipe.public_argument,
         "title": recipe.title,
         "licence": recipe.licence,
         "model": model_facts(model),
     }
-    return facts | ({"versions": pydocs_versions(recipe.packages)} if recipe.format == "pydocs" else {})
+    if recipe.format == "pydocs":
+        named["versions"] = pydocs_versions(recipe.packages)
+    settings = asdict(config) | {name: getattr(recipe, name) for name in ("format", "fields", "packages", "sample_by")}
+    job = Job(CORPUS, settings, inputs, defaults=asdict(CorpusConfig()), named=named)
+    return session.run(job, build, recipe.name, model.name)
 
 
 def _fetch(session: Session, recipe: Recipe) -> None:

@@ -51,7 +51,7 @@ def neighbours(
     if adapted is not None:
         return _tables(session, ModelRows.open(adapted.folder), vectors, words, top)
     base = pieces_of(vocabulary, opened.checkpoint.embedding()[: vocabulary.size])
-    domain = _space_of(vectors)
+    domain = Space(vectors.words, vectors.index, vectors.matrix)
     known = [domain.rows, base.rows]
     queries = _known_words(words, WordSplitter(vocabulary.tokenizer), known, session.progress)
     return _counted(neighbour_table(queries, domain, base, Alignment.load(aligned.folder).apply, top), vectors)
@@ -93,7 +93,7 @@ def _tables(
     """Neighbours by the rows of an adapted model, then by its word ``vectors``."""
     if vectors is None:
         return rows.table(_known_words(words, rows.splitter, [rows.words], session.progress), top)
-    domain = _space_of(vectors)
+    domain = Space(vectors.words, vectors.index, vectors.matrix)
     queries = _known_words(words, rows.splitter, [rows.words, domain.rows], session.progress)
     table = [*rows.table(queries, top), *neighbour_table(queries, domain, rows.base, None, top)]
     return _counted(sorted(table, key=lambda row: queries.index(row.word)), vectors)
@@ -106,10 +106,6 @@ def _counted(table: Sequence[Neighbours], vectors: WordVectors) -> list[Neighbou
     words = {row.word for row in table} & vectors.index.keys()
     counts = {word: int(vectors.counts[vectors.index[word]]) for word in words}
     return [replace(row, count=counts.get(row.word)) for row in table]
-
-
-def _space_of(vectors: WordVectors) -> Space:
-    return Space(vectors.words, vectors.index, vectors.matrix)
 
 
 def _known_words(

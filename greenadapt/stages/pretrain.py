@@ -25,7 +25,7 @@ from greenadapt.corpus.text import Document
 from greenadapt.errors import InputError, UsageError, counted, require_torch
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.progress import Progress
-from greenadapt.stages.finetune.train import run_together
+from greenadapt.stages.finetune.train import TrainingStage, run_together
 from greenadapt.stages.session import PRETRAIN, RUNS, Session, card_origin, data_name
 from greenadapt.store.files import Json, hash_json, write_json
 from greenadapt.store.results import Job, Outcome, Result
@@ -86,7 +86,7 @@ def pretrain(session: Session, request: PretrainRequest) -> Result:
 
 
 @dataclass(frozen=True)
-class _Pretraining:
+class _Pretraining(TrainingStage):
     """A run, with the models and texts that it starts from."""
 
     session: Session
@@ -143,15 +143,8 @@ class _Pretraining:
             }
         return inputs
 
-    def machine(self) -> "Machine":
-        """Start the machine that the run trains on."""
-        from greenadapt.models.machine import Machine
-
-        return Machine.start(self.request.training.precision)
-
     @property
     def job(self) -> Job:
-        """What determines the result."""
         config = self.config()
 
         def card(work: Path, outcome: Outcome, cost: Json) -> str:

@@ -4,7 +4,6 @@ One task alone trains a plain model of transformers with a head. Several tasks, 
 (arXiv 1902.02671).
 """
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -87,9 +86,7 @@ class FinetuneSetup:
 
     def training_examples(self, data: TaskData) -> Sequence[Any]:
         """The examples that a task is trained on."""
-        return (
-            [*chain.from_iterable([data.train] * _REPEATED), *self.self_labelled] if self.self_labelled else data.train
-        )
+        return [*_REPEATED * list(data.train), *self.self_labelled] if self.self_labelled else data.train
 
     def inputs(self, data: TaskData, kind: str, name: str) -> list[Input]:
         """The inputs of a set of ``kind`` ``dev`` or ``test``, tokenized once for all seeds.
@@ -123,32 +120,15 @@ class _Record(RunRecord):
         return row
 
 
-class RunParts(ABC):
-    """The model of a run, and the layout of its files."""
+class SharedTasks:
+    """The model of a run, an encoder with a part for each task, and its files, which are laid out by task."""
 
     def __init__(self, setup: FinetuneSetup, rows: Rows, seed: int) -> None:
         self._setup, self._rows = setup, rows
         self.model = self._open(seed)
 
-    @abstractmethod
     def _open(self, seed: int) -> Any:
         """The model of the run, before training."""
-
-    def _counts(self, data: TaskData, n_inputs: Mapping[str, int]) -> Json:
-        sets = {
-            kind: {name: len(examples) for name, examples in getattr(data, kind).items()} for kind in ("dev", "test")
-        }
-        return {"train": len(data.train), "inputs": n_inputs[data.name], **sets}
-
-    @property
-    def _n_rows(self) -> Json:
-        return {"rows": self._setup.checkpoint.n_rows, "rows_used": len(self._rows)}
-
-
-class SharedTasks(RunParts):
-    """An encoder with a part for each task; files are laid out by task."""
-
-    def _open(self, seed: int) -> Any:
         tasks = self._setup.tasks
         heads = {data.name: head_spec(data.task, data.adapter) for data in tasks if data.adapter is not None}
         return open_multitask(self._setup.checkpoint, heads, self._rows, seed)
@@ -183,6 +163,16 @@ class SharedTasks(RunParts):
         """The number of examples by task and set, of ``inputs`` of the training examples, and of ``rows``."""
         return {"tasks": {data.name: self._counts(data, n_inputs) for data in self._setup.tasks}, **self._n_rows}
 
+    def _counts(self, data: TaskData, n_inputs: Mapping[str, int]) -> Json:
+        sets = {
+            kind: {name: len(examples) for name, examples in getattr(data, kind).items()} for kind in ("dev", "test")
+        }
+        return {"train": len(data.train), "inputs": n_inputs[data.name], **sets}
+
+    @property
+    def _n_rows(self) -> Json:
+        return {"rows": self._setup.checkpoint.n_rows, "rows_used": len(self._rows)}
+
     def predictions(self, folder: Path, task: str, name: str) -> Path:
         """The file of a seed's predictions for a test set."""
         task_folder = folder / TASKS / task
@@ -195,7 +185,7 @@ class SharedTasks(RunParts):
             write_part(self.model, data.name, folder / TASKS / data.name)
 
 
-class SingleTask(RunParts):
+class SingleTask(SharedTasks):
     """A single task without an adapter: its head is that of transformers, and its files do not name the task."""
 
     def _open(self, seed: int) -> Any:

@@ -28,8 +28,9 @@ def adapted(session: Session, tiny_model: TinyModel, tmp_path: Path) -> list[Res
     """The results of ``adapt``."""
     frequent = [KNOWN[::2][i:] + KNOWN[::2][:i] for i in range(1, 9)]
     (tmp_path / "text.txt").write_text(known_text() + "".join(f"{' '.join(words * 12)}\n" for words in frequent))
-    vectors, rows = W2VConfig(min_count=1, epochs=1, dim=16, alpha=0.025), ExpandConfig(rows="pieces")
+    vectors = W2VConfig(min_count=1, epochs=1, dim=16, alpha=0.025, engine="gensim")
     text, model = str(tmp_path / "text.txt"), str(worded_model(tiny_model))
+    rows = ExpandConfig(rows="pieces")
     return adapt(session, text, model, TextOptions(), vectors, AlignConfig(heldout=0.2), rows)
 
 
@@ -143,22 +144,6 @@ def test_what_is_not_adapted_or_was_made_from_something_else(session: Session, a
     shutil.copytree(other.folder, adapted[2].folder)
     with pytest.raises(MissingError, match=r"is not the map that .*expand was made with"):
         assess_rows(session, str(adapted[-1].path), AssessConfig())
-
-
-@pytest.mark.slow
-def test_the_command(run_alone: Run, adapted: list[Result]) -> None:
-    folder = adapted[-1].path
-    result = json.loads(run_alone("assess", "-m", folder, "--json").stdout)
-    assert result["folder"] == str(folder)
-    table = run_alone("assess", "-c", adapted[-1].manifest.facts["corpus"], "--workspace", folder.parents[3]).stdout
-    rows = [line.split() for line in table.splitlines()]
-    figures_row, states = [row for row in rows if row[:2] == ["pieces", "*"]]
-    figures = result["rows"]["pieces"]
-    assert figures_row[2] == f"{figures['cosine']:.3f}"
-    assert states[2] == f"{figures['state_cosine']:.3f}"
-    [split] = [row for row in rows if row[:2] == ["in", "pieces"]]
-    assert split[2] == f"{result['substitution']['split']['state_cosine']:.3f}"
-    assert f"{result['added']['share']:.1%} of the words" in table
 
 
 @pytest.mark.slow

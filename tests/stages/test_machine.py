@@ -52,15 +52,6 @@ def test_extras_are_those_of_the_package_with_a_line_each(run_alone: Run, monkey
     assert line.endswith('pip install "greenadapt[serve]"')
 
 
-def test_the_machine_and_the_workspace_are_shown(run_alone: Run, tmp_path: Path) -> None:
-    result = checks()
-    assert {"python", "GPU", "cores", "workspace", "train", "report"} <= set(result)
-    assert {row["state"] for row in result.values()} <= {"ok", "missing"}
-    assert all(row["advice"] for row in result.values() if row["state"] != "ok")
-    assert str(tmp_path / "ws") in run_alone("doctor").stdout
-    assert not (tmp_path / "ws").exists()
-
-
 def test_a_full_disk_is_a_problem(run_alone: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     result = checks(code=1)

@@ -66,11 +66,6 @@ def test_refusals_name_what_to_do_and_no_token(
     assert not hub.files
 
 
-@pytest.mark.parametrize("repo", ["model", "me/a/b"])
-def test_an_invalid_name_is_wrong_usage(repo: str, run_alone: Run, model: Path) -> None:
-    assert "OWNER/" in last_line(run_alone("push", model, "--", repo, code=2))
-
-
 def test_a_damaged_result_is_not_published(run_alone: Run, hub: Hub, corpus_folder: Path) -> None:
     (corpus_folder / "tokenizer.json").write_text("{}")
     message = last_line(run_alone("push", corpus_folder, "me/model", code=1))

@@ -126,27 +126,6 @@ def test_the_adapted_model_is_compared_with_its_base(results: Path, trained: Any
     assert [row[0] for row in by_caption["Results and their cost"]][:4] == ["corpus", "w2v", "align", "expand"]
 
 
-@pytest.mark.slow
-def test_without_the_test_file_the_page_says_what_it_lacks(results: Path, tmp_path: Path) -> None:
-    (base,) = results.glob("ner-*")
-    test = results / "test.tsv"
-    test.rename(results / "gone.tsv")
-    try:
-        command("report", results / "ner", base, "--out", tmp_path / "page.html")
-    finally:
-        (results / "gone.tsv").rename(test)
-    page = parser.document_fromstring((tmp_path / "page.html").read_text("utf-8"))
-    assert "Intervals need the test set" in page.text_content()
-
-
-@pytest.mark.slow
-def test_a_page_about_a_corpus_alone_has_its_cost(results: Path, run_alone: Run) -> None:
-    (corpus,) = (results / "ws").glob("names/*/*/corpus")
-    report = json.loads(run_alone("report", corpus, "--json").stdout)
-    assert report["page"] == f"report-{corpus.parent.parent.name}-{corpus.parent.name}.html"
-    assert report["sections"] == ["cost"]
-
-
 def test_a_workspace_without_results_is_refused(run_alone: Run, tmp_path: Path) -> None:
     run_alone("report", code=1)
     run_alone("report", tmp_path, code=1)

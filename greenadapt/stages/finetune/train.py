@@ -3,11 +3,12 @@
 It runs in this process, or in several that a launcher started.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from greenadapt.checkpoints.layout import (
     MULTITASK_FILE,
@@ -47,23 +48,29 @@ if TYPE_CHECKING:
     from greenadapt.training.finetune import FinetuneSetup
 
 
-class DistributedStage(Protocol):
-    """A stage that several processes run together."""
+class TrainingStage(ABC):
+    """A stage that trains, in one process or in several together."""
+
+    session: Session
+    request: Any
 
     @property
-    def session(self) -> Session: ...
+    @abstractmethod
+    def job(self) -> Job:
+        """What determines the result."""
 
-    def machine(self) -> "Machine":
-        """Start the machine to run on; a single process calls this only if it builds."""
-
-    @property
-    def job(self) -> Job: ...
-
+    @abstractmethod
     def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
         """Write into a work folder, in all processes; ``open_machine`` is called late, since it imports torch."""
 
+    def machine(self) -> "Machine":
+        """Start the machine to train on."""
+        from greenadapt.models.machine import Machine
 
-def run_together(stage: DistributedStage) -> Result:
+        return Machine.start(self.request.training.precision)
+
+
+def run_together(stage: TrainingStage) -> Result:
     """Run a stage: all processes build, the first one reports progress and publishes the result.
 
     Raises ``InputError`` in the other processes if the first one failed.
@@ -138,7 +145,7 @@ def read_scores(folder: Path) -> Json:
 
 
 @dataclass(frozen=True)
-class Finetuning:
+class Finetuning(TrainingStage):
     """One run of the stage, on tasks that share an encoder."""
 
     session: Session
@@ -161,15 +168,8 @@ class Finetuning:
         memory = self.start.memory
         return self.request.config() | ({} if memory is None else {"memory": asdict(memory.config)})
 
-    def machine(self) -> "Machine":
-        """Start the machine that the run trains on."""
-        from greenadapt.models.machine import Machine
-
-        return Machine.start(self.request.training.precision)
-
     @property
     def job(self) -> Job:
-        """What determines the result."""
         return Job(
             FINETUNE,
             self.config(),

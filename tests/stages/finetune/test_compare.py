@@ -1,7 +1,6 @@
 """Models fine-tuned alike: the difference is that of their scores, and what is done is not done again."""
 
 import json
-import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.checkpoints.layout import FACTS_FILE, PREDICTIONS, SEEDS, TASK_FILE
+from greenadapt.checkpoints.layout import PREDICTIONS, SEEDS, TASK_FILE
 from greenadapt.checkpoints.provenance import model_input
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AssessConfig, TaskConfig
@@ -35,7 +34,6 @@ from tests.support.small_tasks import (
     Signalling,
     TinyModel,
     adapted,
-    expand,
     facts_file,
     lines,
     ner_file,
@@ -44,7 +42,6 @@ from tests.support.small_tasks import (
     read_json,
     session,
     tags_of,
-    texts_file,
     trained,
 )
 
@@ -125,40 +122,6 @@ def test_data_that_change_between_the_models_are_refused(tiny_model: TinyModel, 
 
 
 @pytest.mark.slow
-def test_a_model_with_itself(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    model = tiny_model()
-    request = ner_request(tmp_path, model, training=QUICK)
-    row = compare(replace(session(tmp_path), out=None), request, [str(model)]).rows[1]
-    assert (row["difference"], row["low"], row["high"], row["share_positive"]) == (0, 0, 0, 0)
-    [trained_once] = (tmp_path / "runs").iterdir()
-    assert re.fullmatch(rf"ner-{find_model(str(model)).name}-{tmp_path.name}-[0-9a-f]{{8}}", trained_once.name)
-
-
-@pytest.mark.slow
-def test_two_models_of_one_name_do_not_replace_each_other(
-    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Adapted to one corpus in two ways, they are called alike."""
-    monkeypatch.chdir(tmp_path)
-    first = adapted(tiny_model)
-    second = expand(tiny_model(name="other"), tmp_path / "adapted2")
-    for folder in (first, second):
-        (folder / FACTS_FILE).write_text('{"model": {"name": "bert", "source": "bert"}, "corpus": "covid"}')
-    compared = compare(
-        replace(session(tmp_path), out=None), ner_request(tmp_path, first, training=QUICK), [str(second)]
-    )
-    ours, theirs = compared.results
-    assert [row["model"] for row in compared.rows] == ["bert-covid"] * 2
-    data = tmp_path.name  # the folder of train.tsv
-    assert ours.path.parent == theirs.path.parent == Path.cwd() / "runs"
-    names = {path.name[:-9] for path in (ours.path, theirs.path)}
-    assert (names, ours.path == theirs.path) == ({f"ner-bert-covid-{data}"}, False)
-    assert ours.manifest.inputs["model"]["source"] == str(first)
-    assert theirs.manifest.inputs["model"]["source"] == str(second)
-
-
-@pytest.mark.slow
 def test_contexts_of_questions_are_resampled_here_and_in_a_report(tiny_model: TinyModel, tmp_path: Path) -> None:
     train, test = qa_file(tmp_path / "train.json", 16), qa_file(tmp_path / "test.json", 12, seed=1)
     content = read_json(test)
@@ -186,20 +149,6 @@ def test_contexts_of_questions_are_resampled_here_and_in_a_report(tiny_model: Ti
     assert better.difference == (expected.difference, expected.low, expected.high)
     bounds = interval(summed(theirs, contexts), loaded.main_score)
     assert (base.low, base.high) == (bounds.low, bounds.high)
-
-
-@pytest.mark.slow
-def test_a_correlation_that_is_not_defined_counts_as_none(tiny_model: TinyModel, tmp_path: Path) -> None:
-    train = texts_file(tmp_path / "train.jsonl", numbers=True)
-    test = tmp_path / "test.jsonl"
-    test.write_text('{"text": "a", "label": 1.5}\n{"text": "the virus", "label": 1.5}\n')
-    model = adapted(tiny_model)
-    task = TaskConfig("classification", max_length=64)
-    request = FinetuneRequest.of_one(str(model), (str(train),), None, str(test), task, QUICK)
-    compared = compare(session(tmp_path), request, [str(model.parent / "base")])
-    assert read_scores(compared.results[0].folder)["seeds"][0]["test"]["pearson"] is None
-    assert [row["score"] for row in compared.rows] == [0, 0]
-    assert compared.rows[1]["difference"] == 0
 
 
 def test_what_is_refused_before_anything_is_trained(tiny_model: TinyModel, tmp_path: Path) -> None:

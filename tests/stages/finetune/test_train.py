@@ -1,7 +1,5 @@
 """Fine-tuning from files to a published folder: against plain transformers and public scorers; resumed and refused."""
 
-import gc
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,8 +11,8 @@ import pytest
 import torch
 import transformers
 
-from greenadapt.config import ReadingOptions, RunConfig, TaskConfig
-from greenadapt.errors import ConflictError, InputError, MissingError
+from greenadapt.config import ReadingOptions, TaskConfig
+from greenadapt.errors import InputError, MissingError
 from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.compare import finetune
@@ -31,7 +29,6 @@ from tests.support.small_tasks import (
     TinyModel,
     adapted,
     lines,
-    ner_file,
     ner_request,
     qa_file,
     read_json,
@@ -218,25 +215,6 @@ def test_answers(tiny_model: TinyModel, tmp_path: Path, impossible: bool) -> Non
 
 
 @pytest.mark.slow
-def test_a_second_run_does_nothing_and_another_configuration_is_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
-    request = ner_request(tmp_path, adapted(tiny_model))
-    first = finetune(session(tmp_path), request)
-    again = finetune(session(tmp_path), replace(request, run=RunConfig(max_tokens=512)))
-    assert (first.fresh, again.fresh) == (True, False)
-    assert again.manifest == first.manifest
-    changed = replace(request, training=replace(TRAIN, epochs=1), seeds=(0, 1))
-    with pytest.raises(ConflictError, match=r"\(epochs: 3 → 1, seeds: \[0\] → \[0, 1\]\): choose another --out"):
-        finetune(session(tmp_path), changed)
-    assert read_scores(first.folder)["seeds"][0]["epochs"] == 3
-    beside = finetune(session(tmp_path, "run2"), changed)
-    assert [seed["epochs"] for seed in read_scores(beside.folder)["seeds"]] == [1, 1]
-    ner_file(tmp_path / "train.tsv", 30, seed=5)
-    with pytest.raises(ConflictError, match=r"holds another result \(train 1 changed\)"):
-        finetune(session(tmp_path, "run2"), changed)
-    assert finetune(session(tmp_path, "run3"), changed).manifest.counts["train"] == 30
-
-
-@pytest.mark.slow
 def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
     request = ner_request(tmp_path, adapted(tiny_model), seeds=(4, 5), dev=str(tmp_path / "dev.tsv"))
     result = finetune(session(tmp_path), request)
@@ -264,50 +242,6 @@ def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
     # A seed of several is what it is alone.
     alone = finetune(session(tmp_path, "alone"), replace(request, seeds=(5,)))
     assert read_scores(alone.folder)["seeds"] == scores["seeds"][1:2]
-
-
-@pytest.mark.slow
-def test_seeds_do_not_share_memory(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs: list[weakref.ref[FinetuneRun]] = []
-    models: list[weakref.ref[Any]] = []
-    alive: list[tuple[int, int]] = []  # runs when a seed begins, models when it trains
-
-    def count(references: list[Any]) -> int:
-        gc.collect()
-        return sum(reference() is not None for reference in references)
-
-    class Watched(FinetuneRun):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            self.n_runs = count(runs)
-            super().__init__(*arguments, **options)
-            runs.append(weakref.ref(self))
-            models.append(weakref.ref(self.model))
-
-        def train(self, later: int = 0) -> None:
-            alive.append((self.n_runs, count(models)))
-            super().train(later)
-
-    monkeypatch.setattr("greenadapt.training.finetune.FinetuneRun", Watched)
-    training = replace(TRAIN, max_steps=2)
-    request = ner_request(tmp_path, adapted(tiny_model), seeds=(7, 3), dev=str(tmp_path / "dev.tsv"), training=training)
-    finetune(session(tmp_path), request)
-    assert alive == [(0, 1)] * 2
-
-
-@pytest.mark.slow
-def test_several_training_files_and_a_model_without_added_words(tiny_model: TinyModel, tmp_path: Path) -> None:
-    model = tiny_model()
-    files = (str(ner_file(tmp_path / "one.tsv", 20, 3)), str(ner_file(tmp_path / "two.tsv", 10, 4)))
-    notes = Notes()
-    result = finetune(noted(tmp_path, notes), ner_request(tmp_path, model, train=files, test=None))
-    assert result.manifest.counts["train"] == 30
-    scores = read_scores(result.folder)
-    assert "mean" not in scores
-    assert "test" not in scores["seeds"][0]
-    assert any("has no added words: both tokenizations are the same" in note for note in notes.notes)
-    tested = finetune(session(tmp_path, "tested"), ner_request(tmp_path, model))
-    assert set(read_scores(tested.folder)["seeds"][0]["test"]["views"]) == {"base"}
-    assert not (tested.folder / "words.safetensors").exists()
 
 
 class StoppedError(RuntimeError):
@@ -370,7 +304,6 @@ def _broken(tmp_path: Path, name: str, content: str) -> str:
     ("name", "content", "message"),
     [
         ("o.tsv", "a\tO\nb\tO\n", "no word of 1 training sentences is part of an entity"),
-        ("empty.tsv", "", r"--train \S*empty.tsv has no examples"),
         ("blank.tsv", "\n\n", r"--train \S*blank.tsv has no examples"),
         ("one.jsonl", '{"text": "a", "label": 1}\n' * 3, "all 3 training examples have the same label, 1"),
     ],
@@ -403,15 +336,6 @@ def test_unusual_test_files(tiny_model: TinyModel, tmp_path: Path) -> None:
     assert (seed["dev"]["support"], seed["dev"]["f1"], seed["epoch"]) == (0, 0.0, 1)
     rows_out = lines(result.folder / "seeds/0/predictions.jsonl")
     assert [len(row["tags"]) for row in rows_out] == [3, 1, 1]
-
-    texts = _broken(tmp_path, "texts.jsonl", '{"text": "\u200b", "label": "well"}\n{"text": "", "label": "new"}\n')
-    train = texts_file(tmp_path / "train.jsonl")
-    request = FinetuneRequest.of_one(
-        request.model, (str(train),), None, texts, replace(SHORT, task="classification"), TRAIN
-    )
-    (seed,) = read_scores(finetune(noted(tmp_path, notes, "texts"), request).folder)["seeds"]
-    assert seed["test"]["unseen_labels"] == 1
-    assert any("labels that no training example has" in warning for warning in notes.warnings)
 
 
 def test_a_dev_set_that_says_nothing_cannot_choose(tiny_model: TinyModel, tmp_path: Path) -> None:

@@ -10,14 +10,11 @@ import transformers
 from sklearn.metrics import f1_score
 
 from greenadapt.errors import ConflictError
-from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.finetune.compare import finetune
-from greenadapt.stages.finetune.tasks import list_tasks
 from greenadapt.stages.finetune.train import read_scores
 from greenadapt.store.results import verified
-from tests.support.processes import digests
 from tests.support.small_multitask import CONFIGS, request, said, same, task_file
-from tests.support.small_tasks import TinyModel, adapted, expand, lines, ner_request, read_json, session
+from tests.support.small_tasks import TinyModel, adapted, expand, lines, read_json, session
 
 Json = dict[str, Any]
 NAMES = tuple(CONFIGS)
@@ -65,22 +62,6 @@ def _check_scores(two_tasks: Path, scores: Json) -> None:
     f1s = [row[1] for row in columns]
     assert scores["tasks"]["ill.1"]["test"]["test"] == pytest.approx({"mean": fmean(f1s), "std": stdev(f1s)})
     assert [seed["seed"] for seed in scores["seeds"]] == [4, 9]
-
-
-@pytest.mark.slow
-def test_runs_of_the_same_request_are_alike(two_tasks: Path, tmp_path: Path) -> None:
-    again = finetune(session(tmp_path, "other"), request(tmp_path, two_tasks.parent / "adapted"))
-    assert digests(two_tasks) == digests(again.folder)
-
-
-@pytest.mark.slow
-def test_other_stages_take_the_encoder_and_what_is_trained_on_it(two_tasks: Path, tmp_path: Path) -> None:
-    """One task is fine-tuned on it, and others share it anew."""
-    alone = finetune(session(tmp_path, "one"), ner_request(tmp_path, two_tasks))
-    assert TaskFolder.open(str(alone.folder)).name is None
-    further = finetune(session(tmp_path, "more"), request(tmp_path, two_tasks, ("number",)))
-    assert [task["name"] for task in list_tasks(further.folder)] == ["number"]
-    assert read_scores(further.folder)["metrics"] == {"number": "pearson"}
 
 
 @pytest.mark.slow
