@@ -17,7 +17,7 @@ from benchmarks.records import resumable
 from experiments.bench import Experiment, Run, model_hash
 from experiments.command import parse, parser_of, reproduce
 from greenadapt.checkpoints.layout import LOGITS, SEEDS
-from greenadapt.config import MemoryConfig, PretrainConfig
+from greenadapt.config import MemoryConfig, PretrainConfig, TextOptions
 from greenadapt.errors import InputError
 from greenadapt.inference.models import ensemble_logits
 from greenadapt.models.streaming import ViewOutputs, pooled_output
@@ -112,8 +112,7 @@ class GMap(Experiment):
         request = PretrainRequest(
             model,
             (texts,),
-            format="jsonl",
-            fields=("text",),
+            reading=TextOptions(format="jsonl", fields=("text",)),
             config=PretrainConfig(heldout=0),
             training=training,
             run=self.recipe.config("run", run.set),

@@ -119,9 +119,18 @@ class CorpusReader:
         self._require_text()
 
     def warn_skipped(self, progress: Progress) -> None:
-        """Warn about skipped files and symlinks, except in archives of PMC, which also contain lists of files."""
+        """Warn about skipped lines, replaced bytes, and skipped files and symlinks.
+
+        Archives of PMC also contain lists of files, which are not named.
+        """
+        name, counts = self.recipe.argument, self._decoder.counts
         if self.recipe.format != "pmc":
-            warn_skipped(self.recipe.argument, self._decoder, progress)
+            warn_skipped(name, self._decoder, progress)
+        if broken := counts["broken_lines"]:
+            what = counted(broken, "line or row that is", "lines or rows that are")
+            progress.warn(f"{name}: skipped {what} broken or without the text's field")
+        if replaced := counts["replaced"]:
+            progress.warn(f"{name}: replaced {counted(replaced, 'broken UTF-8 sequence')}")
 
     def _require_text(self) -> None:
         """Raise ``InputError`` if no document has been read."""

@@ -10,7 +10,7 @@ from greenadapt.corpus.download import fetch, is_fetched, local_path, require_fo
 from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.prepared import prepare_corpus
 from greenadapt.corpus.pydocs import pydocs_versions
-from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local
+from greenadapt.corpus.readers import open_corpus, require_local
 from greenadapt.corpus.recipes import Recipe, Source, find_recipe, kept_input, list_recipes
 from greenadapt.corpus.text import MAX_DOCUMENT_BYTES
 from greenadapt.errors import GreenadaptError, MissingError, UsageError, counted
@@ -181,7 +181,10 @@ def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: 
             size_hint=_size_hint(session, recipe),
             cluster=session.cluster,
         )
-        _report_counts(session, reading, counts)
+        if counts["duplicates"]:
+            duplicates = counted(counts["duplicates"], "exact duplicate")
+            session.progress.note(f"dropped {duplicates} of {counted(counts['documents'], 'document')}")
+        reading.warn_skipped(session.progress)
         return Outcome(counts, {**named, "read": reading.counts})
 
     named: Json = {
@@ -217,17 +220,3 @@ def _size_hint(session: Session, recipe: Recipe) -> int | None:
         if file.is_file()
     ]
     return sum(sizes) if sizes else None
-
-
-def _report_counts(session: Session, reading: CorpusReader, counts: Json) -> None:
-    if counts["duplicates"]:
-        session.progress.note(
-            f"dropped {counted(counts['duplicates'], 'exact duplicate')} of {counted(counts['documents'], 'document')}"
-        )
-    reading.warn_skipped(session.progress)
-    if broken := reading.counts.get("broken_lines", 0):
-        what = counted(broken, "line or row that is", "lines or rows that are")
-        session.progress.warn(f"{reading.recipe.argument}: skipped {what} broken or without the text's field")
-    if replaced := reading.counts.get("replaced", 0):
-        sequences = counted(replaced, "broken UTF-8 sequence")
-        session.progress.warn(f"{reading.recipe.argument}: replaced {sequences} (--strict refuses such text)")

@@ -18,11 +18,11 @@ from greenadapt.checkpoints.provenance import (
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files
-from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, RunConfig, SampleBy, TrainConfig
+from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, RunConfig, TextOptions, TrainConfig
 from greenadapt.corpus.readers import CorpusReader, open_corpus
 from greenadapt.corpus.recipes import Recipe, find_recipe
 from greenadapt.corpus.text import Document
-from greenadapt.errors import InputError, UsageError, counted, require_torch
+from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.progress import Progress
 from greenadapt.stages.finetune.train import TrainingStage, run_together
@@ -52,12 +52,8 @@ class PretrainRequest:
     """Named corpora, recipes or paths."""
     general_text: str | None = None
     """General text, whose loss shows how much the model forgets."""
-    format: str | None = None
-    """Of ``texts``; ``None`` to derive it from their names."""
-    fields: tuple[str, ...] = ()
-    """Fields or columns that hold text."""
-    sample_by: SampleBy | None = None
-    """The unit that is a document in plain text; ``None`` is a line."""
+    reading: TextOptions = field(default_factory=TextOptions)
+    """How ``texts`` are read, and but for the format the general text."""
     config: PretrainConfig = field(default_factory=PretrainConfig)
     training: TrainConfig = field(default_factory=lambda: TrainConfig(**GMAP_PRETRAINING))
     run: RunConfig = field(default_factory=RunConfig)
@@ -109,20 +105,19 @@ class _Pretraining(TrainingStage):
         memory = None
         if request.memory is not None:
             memory = MemoryChoice.find(request.memory, model, request.memory_config)
-        settings: Json = {"fields": request.fields, "sample_by": request.sample_by}
-        texts = tuple(_open(session, text, {**settings, "format": request.format}) for text in request.texts)
-        general = request.general_text
-        return cls(
-            session, request, model, memory, texts, None if general is None else _open(session, general, settings)
-        )
+        texts = tuple(_open(session, text, request.reading) for text in request.texts)
+        general = None
+        if request.general_text is not None:
+            general = _open(session, request.general_text, replace(request.reading, format=None))
+        return cls(session, request, model, memory, texts, general)
 
     def config(self) -> Json:
         """The settings that determine the result, without the content of files."""
-        request = self.request
+        request, reading = self.request, self.request.reading
         training = {name: value for name, value in asdict(request.training).items() if name not in _TASK_ONLY}
-        config: Json = {**asdict(request.config), **training, "format": request.format, "fields": list(request.fields)}
-        if request.sample_by not in (None, Recipe.sample_by):
-            config["sample_by"] = request.sample_by
+        config: Json = {**asdict(request.config), **training, "format": reading.format, "fields": list(reading.fields)}
+        if reading.sample_by not in (None, Recipe.sample_by):
+            config["sample_by"] = reading.sample_by
         return config if self.memory is None else {**config, "memory": asdict(self.memory.config)}
 
     def inputs(self) -> dict[str, Json]:
@@ -271,12 +266,9 @@ def _documents(readings: Sequence[CorpusReader], label: str, progress: Progress)
             for document in reading.documents():
                 bar.advance(1)
                 yield document
-            if replaced := reading.counts.get("replaced", 0):
-                progress.warn(
-                    f"{reading.recipe.public_argument}: replaced {counted(replaced, 'broken UTF-8 sequence')}"
-                )
+            reading.warn_skipped(progress)
 
 
-def _open(session: Session, text: str, settings: Json) -> CorpusReader:
-    recipe = find_recipe(text, {name: value for name, value in settings.items() if value})
+def _open(session: Session, text: str, reading: TextOptions) -> CorpusReader:
+    recipe = find_recipe(text, reading.of_recipe())
     return open_corpus(recipe, session.workspace.downloads(recipe.name), workers=session.workers)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TrainConfig
+from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TextOptions, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.stages.pretrain import PretrainRequest
 from tests.cli.test_finetune import as_options
@@ -83,7 +83,7 @@ def test_every_setting(run_alone: Run, text: str, monkeypatch: pytest.MonkeyPatc
     run_alone("pretrain", "-m", "any", "--text", text, "--general-text", "b.txt", *options, code=2)
     assert requests == [
         PretrainRequest(
-            *("any", (text,), "b.txt", "jsonl", ("body",)),
+            *("any", (text,), "b.txt", TextOptions("jsonl", ("body",))),
             config=PretrainConfig(**config),
             training=TrainConfig(**training),
             run=RunConfig(max_tokens=99),

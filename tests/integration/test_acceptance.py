@@ -332,7 +332,7 @@ def readable(workspace: Path) -> dict[str, str]:
 
 def test_killed_within_a_stage(run_alone: Run, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "abstracts.txt").write_text(ABSTRACTS * 30)
-    settings = ("--workers", 1, "--epochs", 3, "--engine", "gensim", "--keep-duplicates")
+    settings = ("--workers", 1, "--epochs", 3, "--keep-duplicates")
     command = ("adapt", "--corpus", "abstracts.txt", "--model", tiny_model(), *settings, "--workspace")
     run_alone(*command, "whole")
     expected = readable(tmp_path / "whole")

@@ -28,7 +28,7 @@ def adapted(session: Session, tiny_model: TinyModel, tmp_path: Path) -> list[Res
     """The results of ``adapt``."""
     frequent = [KNOWN[::2][i:] + KNOWN[::2][:i] for i in range(1, 9)]
     (tmp_path / "text.txt").write_text(known_text() + "".join(f"{' '.join(words * 12)}\n" for words in frequent))
-    vectors = W2VConfig(min_count=1, epochs=1, dim=16, alpha=0.025, engine="gensim")
+    vectors = W2VConfig(min_count=1, epochs=1, dim=16, alpha=0.025)
     text, model = str(tmp_path / "text.txt"), str(worded_model(tiny_model))
     rows = ExpandConfig(rows="pieces")
     return adapt(session, text, model, TextOptions(), vectors, AlignConfig(heldout=0.2), rows)

@@ -11,7 +11,7 @@ import transformers
 from safetensors.numpy import load_file
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TrainConfig
+from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TextOptions, TrainConfig
 from greenadapt.errors import ConflictError, InputError, UsageError
 from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.pretrain import PretrainRequest, pretrain
@@ -55,7 +55,9 @@ def test_finetune_and_plain_transformers_work_on_the_result(tiny_model: TinyMode
     assert len(written["pretrained"]) == 1
     # Pre-trained again, on the task's own texts, and fine-tuned: the names of base and corpus are still known.
     texts = texts_file(tmp_path / "task.jsonl")
-    again = pretrain(session(tmp_path, "tapt"), request(tmp_path, folder, texts=(str(texts),), fields=("text",)))
+    again = pretrain(
+        session(tmp_path, "tapt"), request(tmp_path, folder, texts=(str(texts),), reading=TextOptions(fields=("text",)))
+    )
     assert read_json(again.folder / "scores.json")["new_head_steps"] is None
     assert len(read_json(again.folder / "greenadapt.json")["pretrained"]) == 2
     tuned = finetune(session(tmp_path, "ner"), ner_request(tmp_path, again.folder))
@@ -111,7 +113,7 @@ def test_memory_and_what_it_needs(tiny_model: TinyModel, tmp_path: Path) -> None
     model = adapted(tiny_model)
     facts_file(model)
     memory = MemoryConfig("gated", layers=(2,))
-    with_memory = request(tmp_path, model, format="text", memory="base", memory_config=memory)
+    with_memory = request(tmp_path, model, reading=TextOptions("text"), memory="base", memory_config=memory)
     result = pretrain(session(tmp_path), with_memory)
     assert result.manifest.config == {
         "max_length": 32, "heldout": 0.3, "mask_share": 0.15, "head_steps": 3, "seed": 0,

@@ -39,7 +39,7 @@ class Plan(NamedTuple):
 
 PLAN = Plan(
     TextOptions(),
-    W2VConfig(min_count=1, epochs=2, alpha=0.025, engine="gensim"),
+    W2VConfig(min_count=1, epochs=2, alpha=0.025),
     AlignConfig(),
     ExpandConfig(rows="map"),
 )
