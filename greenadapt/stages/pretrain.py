@@ -235,8 +235,14 @@ class _Pretraining(TrainingStage):
         for name, text in packed.items():
             if left_out := text.counts["left_out"]:
                 progress.warn(f"{name}: left out {left_out:,} words longer than {encoder.max_length} pieces")
+            if not len(text) and name != "general" and heldout:
+                raise InputError(
+                    f"--heldout {heldout} leaves no text to {'train' if name == 'train' else 'measure'} on",
+                    "give more documents (of plain text, a line is one), or --heldout 0 to train on all",
+                )
             if not len(text):
-                raise _no_text(name, heldout)
+                option = "--general-text" if name == "general" else "--text"
+                raise InputError(f"{option} has no text", "give a file that has some")
         return packed
 
 
@@ -248,16 +254,6 @@ def _report_opened(run: "PretrainRun", model: str, config: PretrainConfig, progr
     heads = [name for name in opened.left_out if "pooler" not in name and "position_ids" not in name]
     if heads:
         progress.warn(f"left out {len(heads)} weights of {model} that no such model has, as {heads[0]}")
-
-
-def _no_text(name: str, heldout: float) -> InputError:
-    if name == "general" or not heldout:
-        option = "--general-text" if name == "general" else "--text"
-        return InputError(f"{option} has no text", "give a file that has some")
-    return InputError(
-        f"--heldout {heldout} leaves no text to {'train' if name == 'train' else 'measure'} on",
-        "give more documents (of plain text, a line is one), or --heldout 0 to train on all",
-    )
 
 
 def _documents(readings: Sequence[CorpusReader], label: str, progress: Progress) -> Iterator[Document]:

@@ -115,11 +115,6 @@ def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def find_unneeded(session: Session) -> list[Unneeded]:
-    """What ``clean`` removes; changes nothing."""
-    return [*unneeded(session.workspace)]
-
-
 def clean(session: Session, items: Sequence[Unneeded]) -> Iterator[Json]:
     """Remove the ``items`` that are still not needed; yields their rows, with ``action`` ``removed`` or ``kept``."""
     free = {item.path for item in unneeded(session.workspace)}  # the user may have thought for long

@@ -19,7 +19,7 @@ from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Feature
 from greenadapt.training import loop
 from greenadapt.training.batches import TaskDataset
-from greenadapt.training.feed import Draw, Feed, Plan
+from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training, learning_rate
 from tests.support.small_inputs import NER, QA, TEXTS, assert_same, by_hand, items_of, weights_of
 
@@ -132,29 +132,3 @@ def test_it_learns_what_plain_torch_learns(
     assert_same(weights_of(theirs), weights_of(ours), atol=2e-6)
     rates = [learning_rate(k, 12, 0.25, 1e-3) for k in range(12)]
     assert training.shrink == pytest.approx(np.prod([1 - 0.1 * rate for rate in rates]), abs=1e-12)
-
-
-@pytest.mark.slow
-def test_one_task_without_adapter_is_a_plain_model_to_the_bit(tiny_model: Build) -> None:
-    """Dropout included; the examples come in the order that the task's own seed gives."""
-
-    class InTheTasksOrder(Feed):
-        def draw(self, step: int) -> Draw:
-            return replace(super().draw(step), dataset=dataset)
-
-    items, train = items_of(TEXTS), _train()
-    folder = tiny_model("BertForSequenceClassification", num_labels=3)
-    plain = transformers.BertForSequenceClassification.from_pretrained(folder)
-    model = _model(tiny_model, AdapterConfig("none"), {"texts": TEXTS})
-    model.encoder.load_state_dict(plain.bert.state_dict())
-    model.part("texts").head.load_state_dict(plain.classifier.state_dict())
-    training = _training(model, _feed(train, items={"texts": items}))
-    dataset = TaskDataset.of(items, Rows.all(400), TEXTS, 0)
-    theirs = Training(
-        plain,
-        InTheTasksOrder([replace(dataset, task="texts")], Plan(train, RunConfig(), SEED)),
-        Machine.start("float32"),
-    )
-    assert [step.loss for step in training.train_steps()] == [step.loss for step in theirs.train_steps()]
-    assert_same(weights_of(plain.bert), weights_of(model.encoder))
-    assert_same(weights_of(plain.classifier), weights_of(model.part("texts").head))

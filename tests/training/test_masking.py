@@ -108,18 +108,6 @@ def test_the_general_model_reads_what_the_domain_model_reads(model: Path, tmp_pa
             assert memory_ids == expected
 
 
-def test_a_sample_is_fixed_and_the_same_in_both_views(model: Path, tmp_path: Path) -> None:
-    table = masked_dataset(model, tmp_path / "text", is_fixed=True)
-    base, expanded = table.sample(10, 0), table.sample(10, 1)
-    assert len(base) == len(set(base.tolist())) == 10
-    assert sorted(base // 2) == sorted(expanded // 2)
-    assert (base % 2 == 0).all()
-    assert (expanded % 2 == 1).all()
-    assert table.sample(10, 0).tolist() == base.tolist()
-    assert sorted(table.sample(10**6, 0) // 2) == list(range(table.n_items))
-    assert sorted(base // 2) != list(range(10))
-
-
 PIECES = np.arange(10, 60, dtype=np.int32)  # of 100 old rows; added ones lie above
 MASK = 3
 

@@ -228,13 +228,10 @@ class FinetuneRequest:
             raise UsageError("nothing to train on", "give --train FILE")
         if not any(entry.dev for entry in self.tasks):
             hint = "give one of the tasks a dev file" if self.tasks[0].name else "give --dev FILE"
-            training = self.training
-            needs_dev = {
-                "--keep best": training.keep == "best",
-                "--patience": training.patience is not None,
-            }
-            if option := next((option for option, is_set in needs_dev.items() if is_set), None):
-                raise UsageError(f"{option} needs a development set", hint)
+            if self.training.keep == "best":
+                raise UsageError("--keep best needs a development set", hint)
+            if self.training.patience is not None:
+                raise UsageError("--patience needs a development set", hint)
         if self.save_logits and self.test is None:
             raise UsageError("--save-logits needs a test set", "give --test FILE")
 
@@ -246,8 +243,6 @@ class FinetuneRequest:
                 "--strategy logits shares a single head with the general model, and each task has its own",
                 "leave out --tasks, or choose another --strategy",
             )
-        if self.adapter.own_pooler and all(entry.config.task != "classification" for entry in self.tasks):
-            raise UsageError("--own-pooler is for tasks that classify texts, and there are none", "leave it out")
 
     def _check_unlabelled(self) -> None:
         if self.unlabelled is None:
@@ -276,7 +271,7 @@ class FinetuneRequest:
             return config if first.fold is None else config | {"fold": asdict(first.fold)}
         return {
             "tasks": [entry.name for entry in self.tasks],  # their order affects random numbers
-            **{task_key(entry.name): {**entry.config.settings(), "metric": entry.metric} for entry in self.tasks},
+            **{f"task {entry.name}": {**entry.config.settings(), "metric": entry.metric} for entry in self.tasks},
             **asdict(self.adapter),
             **asdict(self.sampling),
             **asdict(self.training),
@@ -434,18 +429,6 @@ class _Raw:
 
     def example(self, record: str | Json, where: str) -> tuple[str | Json, str]:
         return record, where
-
-
-def task_key(name: str) -> str:
-    """The key of a task's settings among those of several."""
-    return f"task {name}"
-
-
-def described(data: TaskData) -> Json:
-    """The content of ``task.json`` for a task with an adapter."""
-    assert data.adapter is not None
-    settings = {"adapter": asdict(data.adapter), "metric": data.metric, "max_length": data.encoder.max_length}
-    return {**data.task.settings(), **settings}
 
 
 def _sets(task: Task[Any], kind: str, entry: TaskEntry, progress: Progress) -> dict[str, list[Any]]:

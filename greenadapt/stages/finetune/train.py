@@ -28,7 +28,6 @@ from greenadapt.progress import PrefixedProgress, Silent
 from greenadapt.stages.finetune.request import (
     FinetuneRequest,
     Start,
-    described,
     failed_trainings,
     has_added_words,
     read_task_data,
@@ -264,7 +263,9 @@ class Finetuning(TrainingStage):
         """Write the tokenizers, and the files that describe how to use the trained model."""
         copy_tokenizers(self.start.model.folder, work)
         for task in setup.tasks:
-            write_json(work / TASKS / task.name / TASK_FILE, described(task))
+            assert task.adapter is not None
+            own = {"adapter": asdict(task.adapter), "metric": task.metric, "max_length": task.encoder.max_length}
+            write_json(work / TASKS / task.name / TASK_FILE, {**task.task.settings(), **own})
         write_json(
             work / MULTITASK_FILE,
             {**self.prediction_settings(setup), "tasks": [task.name for task in setup.tasks]},

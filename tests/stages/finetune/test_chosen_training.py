@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-import greenadapt
-from greenadapt.config import CHOSEN_FOR_ENTITIES, CHOSEN_FOR_TRAINING, PAPER, AssessConfig, TaskConfig, TrainConfig
+from greenadapt.config import CHOSEN_FOR_TRAINING, AssessConfig, TaskConfig, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.stages.finetune import compare as comparing
 from greenadapt.stages.finetune.compare import compare, cross_validate
 from greenadapt.stages.finetune.request import FinetuneRequest
-from tests.conftest import Notes, Run
+from tests.conftest import Notes
 from tests.support.small_tasks import TinyModel, adapted, facts_file, ner_file, session
 
 
@@ -120,29 +119,3 @@ def test_models_that_are_compared_make_equally_many_steps(
     with pytest.raises((UsageError, AttributeError)):
         cross_validate(session(tmp_path), request(tmp_path, model), None, AssessConfig())
     assert trainings[0] == replace(ours, epochs=150)  # of three folds it trains on two, 26 examples: 4 batches
-
-
-@pytest.mark.parametrize("way", ["command", "call"])
-def test_the_papers_preset_leaves_nothing_to_choose(
-    way: str, tmp_path: Path, run_alone: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    requests: list[FinetuneRequest] = []
-
-    def stop(_: object, asked: FinetuneRequest, *__: object) -> None:
-        requests.append(asked)
-        raise UsageError("stop")
-
-    for name in ("compare.finetune", "compare.compare"):
-        monkeypatch.setattr(f"greenadapt.stages.finetune.{name}", stop)
-    train = ner_file(tmp_path / "a.tsv")
-    for preset in ("paper", None):
-        if way == "command":
-            options = ("--preset", preset) if preset else ()
-            run_alone("finetune", "-m", "any", "--task", "ner", "--train", train, *options, code=2)
-        else:
-            with pytest.raises(UsageError, match="stop"):
-                greenadapt.finetune("any", "ner", train, preset=preset)  # type: ignore[arg-type]
-        asked = requests.pop()
-        assert asked.automatic == (set() if preset else CHOSEN_FOR_TRAINING)
-        assert {*asked.tasks[0].automatic} == (set() if preset else CHOSEN_FOR_ENTITIES.keys())
-        assert asked.training == (TrainConfig(**PAPER) if preset else TrainConfig())

@@ -99,28 +99,6 @@ def test_three_models(tiny_model: TinyModel, tmp_path: Path) -> None:
     assert alone.rows == [{name: value for name, value in first.items() if name != "gap_covered"}]
 
 
-class Overwriting(Notes):
-    """Overwrites a file when a training begins."""
-
-    def __init__(self, file: Path) -> None:
-        super().__init__()
-        self.file = file
-
-    @contextmanager
-    def bar(self, label: str, total: int | None, unit: str) -> Iterator[Bar]:
-        if unit == "steps":
-            ner_file(self.file, 30, seed=9)
-        with super().bar(label, total, unit) as bar:
-            yield bar
-
-
-def test_data_that_change_between_the_models_are_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
-    ours = adapted(tiny_model)
-    request, train = ner_request(tmp_path, ours, training=QUICK), tmp_path / "train.tsv"
-    with pytest.raises(InputError, match=r"train\.tsv changed while finetune read it: run the command again"):
-        compare(replace(session(tmp_path), progress=Overwriting(train)), request, [str(ours.parent / "base")])
-
-
 @pytest.mark.slow
 def test_contexts_of_questions_are_resampled_here_and_in_a_report(tiny_model: TinyModel, tmp_path: Path) -> None:
     train, test = qa_file(tmp_path / "train.json", 16), qa_file(tmp_path / "test.json", 12, seed=1)

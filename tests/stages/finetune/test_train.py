@@ -336,15 +336,3 @@ def test_unusual_test_files(tiny_model: TinyModel, tmp_path: Path) -> None:
     assert (seed["dev"]["support"], seed["dev"]["f1"], seed["epoch"]) == (0, 0.0, 1)
     rows_out = lines(result.folder / "seeds/0/predictions.jsonl")
     assert [len(row["tags"]) for row in rows_out] == [3, 1, 1]
-
-
-def test_a_dev_set_that_says_nothing_cannot_choose(tiny_model: TinyModel, tmp_path: Path) -> None:
-    train = texts_file(tmp_path / "train.jsonl", numbers=True)
-    dev = _broken(tmp_path, "dev.jsonl", '{"text": "a", "label": 1.5}\n' * 3)
-    training = replace(TRAIN, keep="best", epochs=1)
-    task = replace(SHORT, task="classification")
-    with pytest.raises(InputError, match="no epoch has a score on the development set"):
-        finetune(
-            session(tmp_path), FinetuneRequest.of_one(str(tiny_model()), (str(train),), str(dev), None, task, training)
-        )
-    assert not (tmp_path / "run").exists()
