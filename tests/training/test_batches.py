@@ -8,7 +8,6 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenadapt.errors import InputError
 from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Feature, Input
 from greenadapt.training.batches import Batch, Cut, TaskDataset, loss_sum
@@ -53,11 +52,6 @@ def test_one_example_can_have_several_inputs() -> None:
     assert table.n_terms(numbers) == 4
     assert table.batch(numbers).targets.tolist() == [[0, 0], [0, 0], [1, 2], [1, 2]]
     assert table.inputs_of(np.array([0]), np.array([True])).tolist() == [2]
-
-
-def test_nothing_to_train_on_is_said() -> None:
-    with pytest.raises(InputError, match="nothing to train on"):
-        TaskDataset.of([], Rows.all(9), "QuestionAnswering", 0)
 
 
 def _cost(lengths: list[int], bounds: list[int], overhead: int) -> int:

@@ -14,12 +14,14 @@ from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder, Input
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
-from greenadapt.training.evaluation import Evaluation, stacked
+from greenadapt.training.evaluation import Evaluation
 from tests.support.small_tasks import TinyModel, adapted
 
 TASK = NerTask(("O", "B-X", "I-X"))
 GOLD = [("B-X", "I-X", "O"), ("O",), ("B-X", "O")]
 SENTENCES = [Sentence(("virus", "heart", "of")[: len(tags)], tags) for tags in GOLD]
+
+
 # Rows of one-hot logits; the base view misses the last entity, the expanded one finds one that is none.
 BASE = [[1, 2, 0], [0], [0, 0]]
 EXPANDED = [[1, 2, 0], [1], [1, 0]]
@@ -58,13 +60,3 @@ def test_each_view_and_the_chosen_one(tiny_model: TinyModel, pool: Pool) -> None
     assert evaluation.scores == evaluation.views[pool]
     assert evaluation.as_dict() == {**evaluation.views[pool], "views": evaluation.views}
     assert evaluation.logits == {}
-
-
-def test_logits_are_kept_by_view(tiny_model: TinyModel) -> None:
-    evaluation = evaluated(adapted(tiny_model), keep_logits=True)
-    arrays = stacked(evaluation.logits)
-    assert arrays["offsets"].tolist() == [0, 3, 4, 6]
-    assert arrays["base"].shape == arrays["expanded"].shape == (6, 3)
-    assert arrays["base"].dtype == np.float32
-    np.testing.assert_array_equal(arrays["base"], np.concatenate([logits(row, 1) for row in BASE]))
-    np.testing.assert_array_equal(arrays["expanded"][3:4], logits(EXPANDED[1], 3))

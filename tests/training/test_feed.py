@@ -1,6 +1,5 @@
 """What steps are made of: passes of each task, fresh orders, the mixture, and steps an epoch."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -12,7 +11,7 @@ from greenadapt.config import Mix, RunConfig, SamplingConfig, TrainConfig
 from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Feature, Input
 from greenadapt.training.batches import TaskDataset
-from greenadapt.training.feed import Draw, Feed, Plan, draw_pass, random_bits, task_seed
+from greenadapt.training.feed import Draw, Feed, Plan, draw_pass, random_bits
 
 TEXTS = "SequenceClassification"
 SIZES = {"a": 11, "b": 4, "c": 11}
@@ -53,16 +52,6 @@ def test_one_dataset_is_gone_through_once_an_epoch() -> None:
         assert {(draw.n_passes, draw.dataset.task) for draw in drawn} == {(epoch, None)}
 
 
-@pytest.mark.parametrize("build", [_feed, lambda **train: Feed([_dataset(11)], _plan(1, **train))])
-def test_steps_can_be_asked_for_in_any_order(build: Callable[..., Any]) -> None:
-    def facts(draw: Draw) -> tuple[Any, ...]:
-        return draw.dataset.task, draw.n_passes, draw.items.tolist(), draw.expanded.tolist()
-
-    feed = build()
-    backward = [facts(feed.draw(step)) for step in reversed(range(feed.n_steps))]
-    assert backward[::-1] == list(map(facts, _draws(build())))
-
-
 def test_examples_decide_and_not_the_parts_that_they_have() -> None:
     datasets = [_dataset(4, "a", 90), _dataset(40, "b", 10)]
     feed = Feed(datasets, _plan(1, epochs=1), SamplingConfig("proportional", 1000))
@@ -86,17 +75,6 @@ def test_every_pass_over_a_task_has_all_of_it_in_a_new_order(sampling: Any) -> N
         assert orders[0] != orders[1]
         assert len({*orders}) == len(orders) or (n == 4 and len({*orders}) > 12)  # which has 24 orders
         assert len({draw.expanded.tobytes() for draw in drawn}) > 1
-
-
-def test_fixed_coins_are_a_tasks_own_and_stay() -> None:
-    feed = _feed(SamplingConfig("round-robin", 60), mix="fixed")
-    coins: dict[str, dict[int, bool]] = {}
-    for draw in _draws(feed):
-        for item, is_expanded in zip(draw.items.tolist(), draw.expanded.tolist(), strict=True):
-            assert coins.setdefault(str(draw.dataset.task), {}).setdefault(item, is_expanded) == is_expanded
-    assert coins["a"] != coins["c"]
-    items, expanded = draw_pass(11, "fixed", 4, task_seed(1, "a"), 0)
-    assert coins["a"] == dict(zip(items.tolist(), expanded.tolist(), strict=True))
 
 
 def test_annealing_ends_with_the_last_step_also_where_steps_are_limited() -> None:

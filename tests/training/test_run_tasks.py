@@ -142,14 +142,8 @@ def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: 
     assert isinstance(resumed.progress, Notes)
     assert resumed.progress.notes == ["seed 3: resuming from step 8"]
     assert digests(tmp_path / "whole") == digests(tmp_path / "whole2")
-    first, again = (digests(tmp_path / name) for name in ("seed", "again"))
-    for files in (first, again):
-        del files[".state/record.json"], files[".state/state.json"]  # the time, and a hash of it
-    assert first == again
-    histories = (
-        [row | {"seconds": 0} for row in lines(tmp_path / name / "history.jsonl")] for name in ("seed", "again")
-    )
-    assert next(histories) == next(histories)
+    averages = [row["dev"]["average"] for row in lines(tmp_path / "again" / "history.jsonl")]
+    assert read_json(tmp_path / "again" / "scores.json")["epoch"] == np.argmax(averages) + 1
 
 
 @pytest.mark.slow

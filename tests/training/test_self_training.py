@@ -110,16 +110,12 @@ def test_the_second_model_is_that_of_a_file_with_predicted_sentences(taught: Tau
 def test_a_killed_run_resumes(taught: Taught, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = taught.request
 
-    class Killed(BaseException):
-        pass
-
     def kill(*_: object) -> None:
-        raise Killed
+        raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):  # noqa: PT012
         patch.setattr(self_training, "_second", kill)
-        with pytest.raises(Killed):
-            finetune(session(tmp_path), request)
+        finetune(session(tmp_path), request)
     result = finetune(session(tmp_path), request)
     weights = [load_file(path / "model.safetensors") for path in (taught.result.path, result.path)]
     assert all(weights[0][name].equal(weight) for name, weight in weights[1].items())
