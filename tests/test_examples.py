@@ -10,7 +10,7 @@ import pytest
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.classification import ClassificationTask, Text
-from greenadapt.tasks.metrics import average, chosen_metric, metric_of
+from greenadapt.tasks.metrics import chosen_metric
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
 from tests.conftest import Notes
 
@@ -20,10 +20,15 @@ MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
 MNLI = (
     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse"
 )
+
+
 MNLI += "\tsentence1\tsentence2"
+
+
 STS = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore"
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
 PARSES = "( a )\t( b )\t(ROOT (NP a))\t(ROOT (NP b))"
+
 
 # Columns, order and headers of the published files, and what is odd about them.
 GLUE = {
@@ -81,6 +86,8 @@ GLUE = {
     ],
     "RTE/dev.tsv": ["index\tsentence1\tsentence2\tlabel", "0\tDana Reeve died.\tReeve had a fall.\tnot_entailment"],
 }  # fmt: skip
+
+
 # The first text of each development set and its label.
 EXPECTED = {
     "CoLA": Text("The sailors rode the breeze clear of the rocks.", None, "1"),
@@ -138,37 +145,16 @@ def test_each_task_as_it_is_published(glue: dict[str, TaskEntry], name: str) -> 
     assert heard.warnings == []
 
 
-def test_the_quotation_marks_and_the_two_sets(glue: dict[str, TaskEntry]) -> None:
+def test_quotation_marks_numbers_and_two_development_sets(glue: dict[str, TaskEntry]) -> None:
     _, train = fitted(glue["MRPC"], Silent())
     assert train[1] == Text("\" Yucaipa owned Dominick 's .", 'Yucaipa bought it " in 1995 .', "0")
-    _, train = fitted(glue["CoLA"], Silent())
-    assert train[1] == Text('He said, "Go.', None, "0")
+    task, _ = fitted(glue["STS-B"], Silent())
+    assert (task.main, task.label_range) == ("pearson", (0.0, 5.0))
     task, _ = fitted(glue["MNLI"], Silent())
     assert [task.read(source, Silent())[0].label for source in glue["MNLI"].dev.values()] == [
         "neutral",
         "contradiction",
     ]
-
-
-def test_similarities_are_learnt_from_0_to_1(glue: dict[str, TaskEntry]) -> None:
-    task, train = fitted(glue["STS-B"], Silent())
-    assert (task.main, task.label_range) == ("pearson", (0.0, 5.0))
-    assert [text.label for text in train] == ["5.000", "0.0", "3.800"]
-    dev = task.read(glue["STS-B"].dev["dev"], Silent())
-    assert task.score(dev, [{"value": 1.0}, {"value": 3.0}])["pearson"] == pytest.approx(1)
-
-
-def test_the_average_has_nine_columns(glue: dict[str, TaskEntry]) -> None:
-    columns = []
-    for entry in glue.values():
-        task, _ = fitted(entry, Silent())
-        for source in entry.dev.values():
-            dev = task.read(source, Silent())
-            key = "value" if task.main == "pearson" else "label"
-            predictions = [{key: float(text.label or 0) if key == "value" else text.label} for text in dev]
-            columns.append(metric_of(task.score(dev, predictions), entry.metric or task.main))
-    assert len(columns) == 9
-    assert average(columns) == pytest.approx(1)
 
 
 def test_the_mix_of_scientific_tasks(tmp_path: Path) -> None:
@@ -205,7 +191,3 @@ def test_the_mix_of_scientific_tasks(tmp_path: Path) -> None:
         assert [len(task.read(source, heard)) for source in {**entry.dev, **entry.test}.values()] == [2, 2]
         assert heard.lines == []
         assert chosen_metric(entry.metric, task, entry.name) == entry.metric
-
-
-def test_every_example_is_tested() -> None:
-    assert sorted(path.name for path in EXAMPLES.glob("*.toml")) == ["glue.toml", "science.toml"]

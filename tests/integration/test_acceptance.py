@@ -25,10 +25,10 @@ from greenadapt.store.arrays import ArrayFile
 from greenadapt.store.results import Result, open_result, verified
 from greenadapt.store.workspace import Workspace
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.tokenization.vocabulary import WordSplitter, load_tokenizer
+from greenadapt.tokenization.vocabulary import load_tokenizer
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.word_vectors import WordVectors
-from tests.conftest import Run
+from tests.conftest import Run, wordpiece_vocabulary
 
 VECTORS, ROWS = W2VConfig(min_count=1, epochs=1, alpha=0.025), ExpandConfig(rows="map")
 ABSTRACTS = """\
@@ -169,12 +169,10 @@ def test_check_9_restricted_to_a_task_is_the_same_model_there(adapted: Adapted, 
         torch.testing.assert_close(*outputs, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("is_bytelevel", [False, True])
 def test_saving_and_loading_change_nothing(
-    adapted: Adapted, tiny_model: Callable[..., Path], tmp_path: Path, is_bytelevel: bool
+    models: tuple[Any, Any], tokenizers: tuple[Any, Any], tmp_path: Path
 ) -> None:
-    folder = adapt(tmp_path / "root", tiny_model("RobertaModel"))[-1].path if is_bytelevel else adapted.folder
-    model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = models[1], tokenizers[1]
     model.save_pretrained(tmp_path / "saved")
     tokenizer.save_pretrained(tmp_path / "saved")
     again, tokenizer_again = (auto.from_pretrained(tmp_path / "saved") for auto in (AutoModel, AutoTokenizer))
@@ -193,8 +191,6 @@ def test_a_thousand_words_are_not_truncated_anywhere(adapted: Adapted) -> None:
     encoding = DualTokenizer.load(adapted.folder).encode(LONG)
     assert encoding.n_words == len(encoding.expanded.ids) == 1000
     assert len(encoding.base.ids) == 500 * base_length > 1000
-    assert len(load_tokenizer(adapted.base).encode(LONG, add_special_tokens=False).ids) == 500 * base_length
-    assert len(WordSplitter(load_tokenizer(adapted.base)).split(LONG)) == 1000
     corpus = PreparedCorpus.open(adapted.stages[0].folder)
     assert max(np.diff(corpus.lines)) == 1000
     for folder, length in ((adapted.folder, 1000), (adapted.folder / "base_tokenizer", 500 * base_length)):
@@ -206,17 +202,10 @@ def test_a_thousand_words_are_not_truncated_anywhere(adapted: Adapted) -> None:
 
 @pytest.mark.parametrize(
     ("architecture", "config", "shard"),
-    [
-        ("BertForMaskedLM", {"tie_word_embeddings": False}, "5GB"),
-        ("RobertaForMaskedLM", {}, "20KB"),
-    ],
+    [("BertForQuestionAnswering", {}, "5GB"), ("RobertaForMaskedLM", {"tie_word_embeddings": False}, "20KB")],
 )
 def test_each_model_class_comes_out_of_the_pipeline_whole(
-    tiny_model: Callable[..., Path],
-    tmp_path: Path,
-    architecture: str,
-    config: dict[str, Any],
-    shard: str,
+    tiny_model: Callable[..., Path], tmp_path: Path, architecture: str, config: dict[str, Any], shard: str
 ) -> None:
     """No missing or unexpected key; logits on text without new words are equal, for both tokenizers."""
     source = tiny_model(architecture, max_shard_size=shard, **config)
@@ -283,17 +272,21 @@ def guarded(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]
     return run
 
 
-def test_check_52_w2v_align_expand_without_gpu_and_network(guarded: Callable[..., Any], tmp_path: Path) -> None:
+def test_check_52_w2v_align_expand_without_gpu_and_network(
+    guarded: Callable[..., Any], tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
     """Check 52: w2v → align → expand with no GPU visible and no network (nor torch, nor transformers)."""
+    for code in ("import torch", "import socket; socket.create_connection(('127.0.0.1', 9))"):
+        assert guarded("-c", code).returncode == 97
     corpus = tmp_path / "abstracts.txt"
     corpus.write_text(ABSTRACTS * 3)
     options = ["--corpus", corpus, "--workspace", tmp_path / "ws"]
-    small = ["--model", "minilm", "--min-count", 1, "--epochs", 1, "--workers", 2, "--keep-duplicates"]
+    small = ["--model", tiny_model(), "--min-count", 1, "--epochs", 1, "--workers", 2, "--keep-duplicates"]
     completed = guarded("-m", "greenadapt", "adapt", *options, *small)
     assert completed.returncode == 0, completed.stderr
     assert "expand: done in" in completed.stdout
-    (weights,) = (tmp_path / "ws").glob("names/*/minilm/expand/model.safetensors")
-    assert len(ArrayFile(weights)[EMBEDDING]) > 30522
+    (weights,) = (tmp_path / "ws").glob("names/*/*/expand/model.safetensors")
+    assert len(ArrayFile(weights)[EMBEDDING]) > len(wordpiece_vocabulary())
 
 
 # Ends its own process just before a given file-system operation, so that every step of a stage can be the last one.
@@ -318,9 +311,9 @@ sys.addaudithook(watch)
 sys.argv = ["greenadapt", *arguments]
 main()
 """
-MOMENTS = [  # in the order of the pipeline: the same workspace goes through both
+MOMENTS = [  # in the order of the pipeline: the same workspace goes through both of them
     ("os.rename", r"/\.w2v-[^/]+/training/checkpoint\.part$", 2),  # the checkpoint of the first epoch is there
-    ("open", r"/\.expand-[^/]+/model\.safetensors$", 1),
+    ("os.rename", r"/\.expand-[^/]+$", 1),
 ]
 
 

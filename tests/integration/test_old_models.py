@@ -1,4 +1,4 @@
-"""Models as they were published from 2019 to 2022, from text to predictions, beside the same models of today."""
+"""Models as they were published from 2019 to 2022, adapted beside the same models of today."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,6 @@ from tests.conftest import WORDS, Run, tiny_model_in
 from tests.support.old_models import old_twin
 from tests.support.references import states
 
-FAST = ("--epochs", 1, "--max-steps", 2, "--batch-size", 4, "--max-length", 64)
 VECTORS = ("--min-count", 3, "--epochs", 1, "--workers", 1)
 OLD = [
     ("BertForPreTraining", "pytorch-pretrained-bert"),
@@ -21,14 +20,11 @@ OLD = [
 """Transformers' class, and the release that wrote it."""
 
 
-def texts(folder: Path) -> tuple[Path, Path]:
-    """Lines of text with new words, and labelled sentences."""
-    text, labelled = folder / "text.txt", folder / "labelled.tsv"
+def text_file(folder: Path) -> Path:
+    """Lines of text with new words."""
     lines = (f"{word} tachycardia of the heart in coronavirus patients {i}" for i, word in enumerate(WORDS * 3))
-    text.write_text("\n".join(lines), "utf-8")
-    sentences = ("the\tO\ntachycardia\tB-D\n", "coronavirus\tB-D\nof\tO\nheart\tO\n")
-    labelled.write_text("\n".join(sentences * 8), "utf-8")
-    return text, labelled
+    (folder / "text.txt").write_text("\n".join(lines), "utf-8")
+    return folder / "text.txt"
 
 
 @pytest.fixture(params=OLD, ids=lambda old: " ".join(old))
@@ -48,25 +44,19 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_an_old_folder_gives_what_a_new_one_gives(run_alone: Run, twins: tuple[Path, Path], tmp_path: Path) -> None:
-    text, labelled = texts(tmp_path)
+    text = text_file(tmp_path)
     modern, old = twins
     assert not (old / "tokenizer.json").exists()
     assert not list(old.glob("*.safetensors"))
-    predicted = []
     for base in twins:
         run_alone("adapt", "-c", text, "-m", base, "-o", f"{base.name}-adapted", *VECTORS)
-        training = ("--train", labelled, "--dev", labelled, *FAST)
-        run_alone("finetune", "--task", "ner", "-m", f"{base.name}-adapted", "-o", f"{base.name}-ner", *training)
-        predicted.append(run_alone("predict", "-m", f"{base.name}-ner", "-i", text).stdout)
-    assert predicted[0] == predicted[1]
-    for kind in ("adapted", "ner"):
-        expected, weights_of_old = (weights(tmp_path / f"{base.name}-{kind}") for base in twins)
-        assert weights_of_old.keys() == expected.keys()
-        assert all(torch.equal(weights_of_old[name], weight) for name, weight in expected.items())
-        for name in ("tokenizer.json", "base_tokenizer/tokenizer.json"):
-            files = [tmp_path / f"{base.name}-{kind}" / name for base in twins]
-            if files[0].is_file():
-                assert json.loads(files[0].read_text()) == json.loads(files[1].read_text())
+    expected, weights_of_old = (weights(tmp_path / f"{base.name}-adapted") for base in twins)
+    assert weights_of_old.keys() == expected.keys()
+    assert all(torch.equal(weights_of_old[name], weight) for name, weight in expected.items())
+    for name in ("tokenizer.json", "base_tokenizer/tokenizer.json"):
+        files = [tmp_path / f"{base.name}-adapted" / name for base in twins]
+        if files[0].is_file():
+            assert json.loads(files[0].read_text()) == json.loads(files[1].read_text())
     sentence = "the heart of patient dtype"
     torch.testing.assert_close(states(tmp_path / "old-adapted", sentence), states(modern, sentence), rtol=0, atol=0)
     base = transformers.AutoTokenizer.from_pretrained(tmp_path / "old-adapted" / "base_tokenizer")
@@ -77,7 +67,7 @@ def test_an_old_folder_gives_what_a_new_one_gives(run_alone: Run, twins: tuple[P
 
 @pytest.mark.slow
 def test_a_vocabulary_with_capitals_is_told(run_alone: Run, tmp_path: Path) -> None:
-    text, _ = texts(tmp_path)
+    text = text_file(tmp_path)
     old = old_twin(tiny_model_in(tmp_path, "BertModel", name="modern"), tmp_path / "old", "pytorch-pretrained-bert")
     warning = "vocab.txt of .* has capitals, but no tokenizer_config.json says do_lower_case"
     assert warning.split(".*")[1] in run_alone("corpus", "prepare", text, "-m", old, "--workers", 1).stderr

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from typer.testing import CliRunner
 
+from greenadapt.cli import app
 from greenadapt.stages.finetune.compare import finetune
 from greenadapt.store.arrays import ArrayFile
 from tests.conftest import Run, last_line, tiny_model_in
-from tests.support.small_tasks import VOCABULARY, adapted, facts_file, ner_request, session
+from tests.support.small_tasks import TRAIN, VOCABULARY, adapted, facts_file, ner_request, session, set_config
 
 WORDS = "words.safetensors"
 EMBEDDING = "bert.embeddings.word_embeddings.weight"
@@ -26,17 +29,21 @@ NER = ("--task", "ner", "--max-length", 64)
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``base``, ``adapted``, ``run`` (trained under two seeds on that), a corpus, and files to predict and train on."""
+    """``base``, ``adapted``, ``run`` (trained under two seeds on that), a corpus, files to predict and train on; and
+    ``made``, adapted by the command."""
     folder = tmp_path_factory.mktemp("made")
     model = adapted(partial(tiny_model_in, folder), architecture="BertForMaskedLM")
     facts = {**facts_file(model), "rows": 4}
     (model / "greenadapt.json").write_text(json.dumps(facts))
-    finetune(session(folder), ner_request(folder, model, seeds=(0, 1)))
+    finetune(session(folder), ner_request(folder, model, seeds=(0, 1), training=replace(TRAIN, epochs=1)))
     words = np.random.default_rng(0).choice(VOCABULARY, (300, 8))
     (folder / "corpus.txt").write_text("\n".join(map(" ".join, words)))
     (folder / "in.txt").write_text("the virus with tachycardia\n")
     (folder / "full").mkdir()
     (folder / "full" / "note.txt").write_text("mine")
+    files = ["--corpus", folder / "corpus.txt", "--model", folder / "base", "--workspace", folder / "other"]
+    made = CliRunner().invoke(app, list(map(str, ["adapt", *files, *ADAPT, "-o", folder / "made"])))
+    assert made.exit_code == 0, made.stderr
     return folder
 
 
@@ -68,24 +75,17 @@ def test_a_file_that_the_manifest_lists_is_missed(folder: Path, run_alone: Run) 
     ("command", "name"),
     [
         (("finetune", "--model", "made", *NER, "--train", "train.tsv", "-o", "out"), WORDS),
-        (("pretrain", "--model", "made", "--text", "corpus.txt", "-o", "out"), "base_tokenizer/tokenizer.json"),
+        (("index", "--documents", "corpus.txt", "-m", "made", "-o", "out"), "tokenizer.json"),
+        (("push", "made", "a/b"), "model.safetensors"),
         (PREDICT, "task.json"),
-        ((*PREDICT, "--seed", 1), "seeds/1/model.safetensors"),
     ],
 )
 def test_a_part_of_another_model_is_refused(folder: Path, run_alone: Run, command: tuple[Any, ...], name: str) -> None:
     model = folder / ("run" if "run" in command else "made")
-    if model.name == "made":
-        run_alone("adapt", "--corpus", "corpus.txt", "--model", "base", *ADAPT, "-o", "made")
     content = (model / name).read_bytes()
     other = content + b" " if name.endswith(".json") else content[:-1] + bytes([content[-1] ^ 1])
     (model / name).write_bytes(other)
     assert f"{name} is not the file of this model: its SHA-256 is " in last_line(run_alone(*command, code=1))
-    (model / name).write_bytes(content)
-    (model / "README.md").write_text("edited")
-    (model / "note.txt").write_text("mine")
-    if command[0] == "predict":
-        run_alone(*command)
 
 
 def test_labels_that_are_not_those_of_the_head_are_refused(folder: Path, run_alone: Run) -> None:
@@ -98,18 +98,19 @@ def test_labels_that_are_not_those_of_the_head_are_refused(folder: Path, run_alo
     assert "the head in config.json has 5 (O, B-Disease" in line
 
 
+def test_files_that_decide_nothing_may_be_missing_or_other_ones(folder: Path, run_alone: Run) -> None:
+    before = run_alone(*PREDICT).stdout
+    shutil.rmtree(folder / "run" / "seeds")
+    (folder / "run" / "README.md").write_text("edited")
+    (folder / "run" / "note.txt").write_text("mine")
+    assert run_alone(*PREDICT).stdout == before
+
+
 @pytest.mark.parametrize("name", ["config.json", "manifest.json"])
 def test_broken_json_is_named(folder: Path, run_alone: Run, name: str) -> None:
     for broken in ("[]", "", '{"model'):
         (folder / "run" / name).write_text(broken)
         assert name in last_line(run_alone(*PREDICT, code=1))
-
-
-def test_files_that_decide_nothing_may_be_missing(folder: Path, run_alone: Run) -> None:
-    before = run_alone(*PREDICT).stdout
-    shutil.rmtree(folder / "run" / "seeds")
-    (folder / "run" / "README.md").unlink()
-    assert run_alone(*PREDICT).stdout == before
 
 
 @pytest.mark.parametrize(("model", "gone"), [("adapted", ()), ("run", ("manifest.json",))])
@@ -126,15 +127,7 @@ def test_added_words_are_missed(folder: Path, run_alone: Run, model: str, gone: 
 
 
 def test_words_of_another_model_are_refused(folder: Path, run_alone: Run) -> None:
-    """Without a manifest, whose checksums name them, the number of words tells fewer and more."""
-    for name in ("run", "adapted"):
-        (folder / name / "manifest.json").unlink(missing_ok=True)
-    with open(folder / "corpus.txt", "a") as file:
-        file.write("\n" + "gastroenteritis " * 9)
-    run_alone("adapt", "-c", "corpus.txt", "-m", "base", *ADAPT, "--max-words", 1, "-o", "fewer")
-    shutil.copyfile(folder / "fewer" / WORDS, folder / "run" / WORDS)
-    line = last_line(run_alone(*PREDICT, code=1))
-    assert re.search(r"words.safetensors has words for 16\d rows of the embedding, which has 167", line)
+    """Without a manifest, whose checksums name them, their number tells."""
     shutil.copyfile(folder / "base" / "model.safetensors", folder / "adapted" / "model.safetensors")
     shutil.copyfile(folder / "base" / "config.json", folder / "adapted" / "config.json")
     line = last_line(run_alone("pretrain", "--model", "adapted", "--text", "corpus.txt", "-o", "out", code=1))
@@ -144,9 +137,8 @@ def test_words_of_another_model_are_refused(folder: Path, run_alone: Run) -> Non
 def test_a_part_of_several_tasks_is_missed(two_tasks: Path, run_alone: Run) -> None:
     (two_tasks / "tasks" / "ner" / "weights.safetensors").unlink()
     (two_tasks.parent / "in.txt").write_text("the virus\n")
-    for command in (("predict", "-m", two_tasks, "--task", "ill.1", "-i", "in.txt"), ("tasks", two_tasks)):
-        line = last_line(run_alone(*command, code=1))
-        assert "it has no tasks/ner/weights.safetensors, but manifest.json lists it" in line
+    line = last_line(run_alone("predict", "-m", two_tasks, "--task", "ill.1", "-i", "in.txt", code=1))
+    assert "it has no tasks/ner/weights.safetensors, but manifest.json lists it" in line
 
 
 @pytest.mark.parametrize(
@@ -163,8 +155,7 @@ def test_nothing_is_made_before_a_refusal(folder: Path, run_alone: Run, command:
     for name in ("cut", "wide", "nan"):
         shutil.copytree(folder / "base", folder / name)
     (folder / "cut" / "model.safetensors").write_bytes((folder / "base" / "model.safetensors").read_bytes()[:9000])
-    config = json.loads((folder / "base" / "config.json").read_text())
-    (folder / "wide" / "config.json").write_text(json.dumps({**config, "hidden_size": 48}))
+    set_config(folder / "wide", hidden_size=48)
     change(folder / "nan", EMBEDDING, (7, 3), np.nan)
     line = run_alone(command[0], "--corpus", "corpus.txt", *command[1:], *ADAPT, code=1)
     assert re.search(message, last_line(line))
@@ -199,23 +190,6 @@ def test_weights_whose_sums_overflow_are_named(folder: Path, run_alone: Run) -> 
     assert "the model computes NaN or infinity" in last_line(run_alone(*PREDICT, code=1))
 
 
-def test_another_configuration_is_refused_before_the_corpus_is_read_again(folder: Path, run_alone: Run) -> None:
-    command = ("adapt", "--corpus", "corpus.txt", "--model", "base", *ADAPT, "--out", "mine")
-    run_alone(*command)
-    with open(folder / "corpus.txt", "a") as file:
-        file.write("\none more line of words")
-    before = {path: path.read_bytes() for path in (folder / "ws").rglob("manifest.json")}
-    assert "rows: form → norm" in last_line(run_alone(*command, "--rows", "norm", code=1))
-    assert {path: path.read_bytes() for path in (folder / "ws").rglob("manifest.json")} == before
-
-
-def test_a_model_to_compare_with_is_looked_at_before_the_first_is_trained(folder: Path, run_alone: Run) -> None:
-    content = (folder / "base" / "model.safetensors").read_bytes()
-    (folder / "base" / "model.safetensors").write_bytes(content[:9000])
-    run_alone(*FINETUNE, "--test", "test.tsv", "--compare", "base", code=1)
-    assert not (folder / "out").exists()
-
-
 def test_missing_files_are_told_before_torch_is_loaded(folder: Path) -> None:
     (folder / "bad").mkdir()
     for name in ("config.json", "tokenizer.json"):
@@ -227,16 +201,14 @@ def test_missing_files_are_told_before_torch_is_loaded(folder: Path) -> None:
     commands = [
         [*tune, "--train", "none.tsv"],
         [*options, "--test", "none.tsv"],
-        [*options, "--memory", "bad"],
         [*options, "--test", "test.tsv", "--compare", "bad"],
-        [*options, "-o", "full"],
         [*options, "--dev", "broken.tsv"],
         ["finetune", "--model", "adapted", "--tasks", "broken.toml", "-o", "out"],
-        ["pretrain", "--model", "adapted", "--text", "none.txt"],
-        ["predict", "-m", "run", "-i", "none.txt"],
+        ["finetune", "--model", "bad", "--task", "ner", "--train", "train.tsv"],
+        ["pretrain", "--model", "adapted", "--text", "corpus.txt", "-o", "full"],
         ["predict", "-m", "bad", "-i", "in.txt"],
-        ["qa", "--model", "bad", "--context", "in.txt", "--question", "who"],
         ["qa", "--model", "base", "--compare", "bad", "--context", "in.txt", "--question", "who"],
+        ["qa", "--model", "base", "--context", "in.txt", "--question", "who", "-o", "full"],
     ]
     code = f"""
 import sys
@@ -253,7 +225,6 @@ for command in {commands!r}:
 
 
 def test_models_that_write_text_are_refused(run_alone: Run, folder: Path) -> None:
-    config = folder / "base" / "config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": "llama"}))
+    set_config(folder / "base", model_type="llama")
     message = last_line(run_alone("adapt", "-c", "corpus.txt", "-m", "base", code=1))
     assert "base holds a model of type llama, which greenadapt does not support: supported are " in message
