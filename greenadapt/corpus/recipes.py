@@ -315,7 +315,7 @@ def keep(blocks: Iterable[bytes], root: Path, kind: Literal["stdin", "records"])
 def kept_input(root: Path, name: str, options: Mapping[str, Any]) -> Recipe | None:
     """The recipe of text that ``keep`` saved as ``name``; ``None`` if there is none."""
     path = _kept_path(root, name)
-    is_kept = INPUT.fullmatch(str(path.relative_to(root / "inputs"))) and path.is_file()
+    is_kept = path.parent == root / "inputs" and INPUT.fullmatch(path.name) and path.is_file()
     return _recipe(name, path, options) if is_kept else None
 
 
