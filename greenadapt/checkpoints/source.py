@@ -134,9 +134,7 @@ def _from_hub(repo: str, download: bool) -> Path:
             if not any(folder.glob("model*.safetensors")):
                 patterns = [*_HUB_FILES, "pytorch_model*.bin*"]
                 folder = Path(snapshot_download(repo, allow_patterns=patterns, local_files_only=not download))
-    except HFValidationError:
-        raise MissingError(f"{repo} is not a hub id", _suggest(repo)) from None
-    except RepositoryNotFoundError:
+    except (HFValidationError, RepositoryNotFoundError):
         raise MissingError(f"the model hub has no {repo}", _suggest(repo)) from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         if not download:

@@ -139,23 +139,20 @@ def list_recipes() -> list[Recipe]:
     return [read_recipe(path) for path in sorted(own_folder("corpora").glob("*.toml"))]
 
 
-def find_recipe(name_or_path: str, overrides: Mapping[str, Any] | None = None) -> Recipe:
+def find_recipe(name_or_path: str, overrides: Mapping[str, Any] = {}) -> Recipe:
     """Find a recipe by name or ``.toml`` file, or create one for a file, folder or URL.
 
     ``overrides`` replaces ``format``, ``fields`` or ``sample_by``. The name of a corpus from a path is the last part
     and eight digits of the hash of the whole path. Raises ``MissingError``, with similar names, if there is no such
     recipe or file, and ``InputError`` if the recipe is invalid or the suffix does not tell the format.
     """
-    recipe = _find(name_or_path, dict(overrides or {}))
-    values: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in (overrides or {}).items()
-    }
-    recipe = replace(recipe, public_argument=short(name_or_path), argument=name_or_path, **values)
+    recipe = _find(name_or_path, overrides.get("format"))
+    recipe = replace(recipe, public_argument=short(name_or_path), argument=name_or_path, **overrides)
     _check(recipe, name_or_path)
     return recipe
 
 
-def _find(name_or_path: str, overrides: dict[str, Any]) -> Recipe:
+def _find(name_or_path: str, given_format: str | None) -> Recipe:
     recipes = {recipe.name: recipe for recipe in list_recipes()}
     if name_or_path in recipes:
         return recipes[name_or_path]
@@ -177,13 +174,13 @@ def _find(name_or_path: str, overrides: dict[str, Any]) -> Recipe:
         require_names(name_or_path)
     url = name_or_path if is_url else str(path.resolve())
     guessed = "auto" if path.is_dir() else format_of(url)
-    if not guessed and not overrides.get("format"):
+    if not guessed and not given_format:
         refuse_zip(url)
         raise InputError(
             f"{name_or_path}: the format cannot be inferred from the name",
             f"give --format, one of {', '.join(FORMATS)}",
         )
-    if guessed == "text" and not overrides.get("format") and path.is_file() and _begins_like_json(path):
+    if guessed == "text" and not given_format and path.is_file() and _begins_like_json(path):
         raise InputError(f"{name_or_path} looks like JSON, not text", "give --format jsonl, or --format text")
     return Recipe(path_name(url), PurePosixPath(name_or_path).name, "unknown", guessed, (Source(url),))
 

@@ -51,21 +51,12 @@ a : (..., M, M) array_like
 *args, **kwargs : tuple, dict
     Passed on.
 
-Returns
--------
-w : ndarray
-    The eigenvalues.
-
 Examples
 --------
 A sentence of the examples.
 
 >>> eig(a)
 array([1, 2])
-
-See Also
---------
-eigh : The symmetric one.
 
 References
 ----------
@@ -109,8 +100,6 @@ def test_numpydoc() -> None:
         "This is slow.",
         "a : (..., M, M) array_like The matrix, as a square.",
         "*args, **kwargs : tuple, dict Passed on.",
-        "w : ndarray The eigenvalues.",
-        "eigh : The symmetric one.",
     ]
 
 
@@ -170,24 +159,24 @@ def test_the_walk_agrees_with_ast_walk_on_real_sources() -> None:
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A site-packages folder with two packages, and a small standard library."""
     site, stdlib = tmp_path / "site-packages", tmp_path / "stdlib"
+    requirements = {
+        "Zed_Pkg": [], "greenadapt": ["Zed.Pkg>=1", "not-here", "far; extra == 'train'"], "far": ["farther[x]"],
+        "farther": ["greenadapt", "other; extra == 'y'"], "other": [],
+    }  # fmt: skip
+    metadata = {
+        site / f"{name}-1.2.dist-info" / "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n"
+        + "".join(f"Requires-Dist: {need}\n" for need in needs)
+        for name, needs in requirements.items()
+    }
+    records = "zed/b.py,,\nzed/deep.py,,\nzed/a.py,,\nzed/tests/test_x.py,,\nzed/gone.py,,\n../../bin/zed.py,,\n"
     files = {
-        site / "Zed_Pkg-1.2.dist-info" / "METADATA": "Metadata-Version: 2.1\nName: Zed_Pkg\nVersion: 1.2\n",
-        site
-        / "Zed_Pkg-1.2.dist-info"
-        / "RECORD": "zed/b.py,,\nzed/deep.py,,\nzed/a.py,,\nzed/tests/test_x.py,,\nzed/gone.py,,\n../../bin/zed.py,,\n",
+        **metadata,
+        site / "Zed_Pkg-1.2.dist-info" / "RECORD": records,
         site / "zed" / "a.py": '"""A text of zed."""\nraise SystemExit("imported!")\n',
         site / "zed" / "b.py": '"""Broken\n',
         site / "zed" / "deep.py": f'"""Text."""\n{"-" * 20_000}1\n',
         site / "zed" / "tests" / "test_x.py": '"""A test of zed."""\n',
-        site / "greenadapt-0.1.dist-info" / "METADATA": "Metadata-Version: 2.1\nName: greenadapt\nVersion: 0.1\n"
-        "Requires-Dist: Zed.Pkg>=1\nRequires-Dist: not-here\nRequires-Dist: far; extra == 'train'\n",
-        site
-        / "far-2.dist-info"
-        / "METADATA": "Metadata-Version: 2.1\nName: far\nVersion: 2\nRequires-Dist: farther[x]\n",
-        site / "farther-3.dist-info" / "METADATA": "Metadata-Version: 2.1\nName: farther\nVersion: 3\n"
-        "Requires-Dist: greenadapt\nRequires-Dist: other; extra == 'y'\n",
-        site / "other-4.dist-info" / "METADATA": "Metadata-Version: 2.1\nName: other\nVersion: 4\n",
-        site / "greenadapt-0.1.dist-info" / "RECORD": "greenadapt/__init__.py,,\n",
+        site / "greenadapt-1.2.dist-info" / "RECORD": "greenadapt/__init__.py,,\n",
         site / "greenadapt" / "__init__.py": '"""Our own text."""\n',
         site / "~um_py-1.0.dist-info" / "RECORD": "zed/a.py,,\n",
         stdlib / "os.py": '"""Text of os."""\n',

@@ -102,7 +102,7 @@ def test_paths_and_overrides(tmp_path: Path) -> None:
         find_recipe(str(path), {"format": "doc"})
     assert find_recipe(str(tmp_path)).format == "auto"
     assert not find_recipe("https://example.org/a.txt").is_local
-    assert find_recipe("pydocs", {"packages": ["python"]}).packages == ("python",)
+    assert find_recipe("pydocs", {"packages": ("python",)}).packages == ("python",)
 
 
 @pytest.mark.parametrize(
