@@ -130,20 +130,27 @@ def write_memory(model: Any, folder: Path) -> None:
 def begin_memory(model: Any, folder: Path) -> bool:
     """Initialize the memory of ``model`` with that of the trained model in ``folder``.
 
-    Returns whether it fits; if that model has no memory, or one with other weights, ``model`` does not change.
+    Returns whether it has weights that fit; else ``model`` does not change.
     """
-    file = folder / MEMORY_FILE
-    weights = read_tensors(file) if file.is_file() else {}
-    fits = len(weights) > 0 and shapes_of(weights) == shapes_of(_learnt(model))
-    if fits:
+    weights = _fitting_memory(model, folder)
+    if weights:
         model.memory.load_state_dict(weights, strict=False)
-    return fits
+    return bool(weights)
 
 
 def read_memory(model: Any, folder: Path) -> None:
-    """``begin_memory``; raises ``InputError`` unless the file is there and fits."""
-    if not begin_memory(model, folder):
+    """The same, whether or not it has weights; raises ``InputError`` unless the file is there and fits."""
+    weights = _fitting_memory(model, folder)
+    if weights is None:
         raise InputError(f"{folder} has no {MEMORY_FILE} for this kind of memory", "train the model again")
+    model.memory.load_state_dict(weights, strict=False)
+
+
+def _fitting_memory(model: Any, folder: Path) -> Tensors | None:
+    """The weights that ``write_memory`` wrote, if they are those of the kind of memory that ``model`` has."""
+    file = folder / MEMORY_FILE
+    weights = read_tensors(file) if file.is_file() else None
+    return weights if weights is not None and shapes_of(weights) == shapes_of(_learnt(model)) else None
 
 
 def trained_weights(model: Any) -> Tensors:

@@ -1,6 +1,5 @@
 """Outputs by unit, in both views, against plain transformers on one input at a time."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -16,9 +15,9 @@ from hypothesis.extra.numpy import arrays
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import ResourceError
 from greenadapt.models.forward import TorchRunner, outputs
-from greenadapt.models.rows import Rows, RowTable
+from greenadapt.models.rows import Rows
 from greenadapt.models.streaming import Inference, ViewOutputs, pooled_output
-from greenadapt.models.weights import StreamedRows, open_model
+from greenadapt.models.weights import open_model
 from greenadapt.tasks.base import Feature, Input
 from tests.support.small_inputs import ROUNDING
 from tests.support.small_tasks import TASK_MODELS, TinyModel
@@ -108,38 +107,32 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("block_pieces", [1, 50])
 def test_blocks_keep_the_order(task: Task, block_pieces: int) -> None:
-    examples = [task.example() for _ in range(40)]
+    examples = [task.example() for _ in range(20)]
     expected = list(outputs(task.model, task.rows, examples, replace(task.run, block_pieces=1 << 20)))
     equal(list(outputs(task.model, task.rows, examples, replace(task.run, block_pieces=block_pieces))), expected)
 
 
-def n_pieces(example: Input, *views: str) -> int:
-    return sum(len(feature) for view in views for feature in getattr(example, view))
+def n_pieces(example: Input) -> int:
+    return sum(map(len, [*example.base, *example.expanded]))
 
 
 @pytest.mark.usefixtures("either_way")
-@pytest.mark.parametrize(("pool", "views"), [("mean", ["base", "expanded"]), ("base", ["base"])])
-def test_examples_are_read_as_they_are_needed(task: Task, pool: str, views: list[str]) -> None:
+def test_examples_are_read_as_they_are_needed(task: Task) -> None:
     read: list[int] = []
 
     def endless() -> Iterator[Input]:
         while True:
             example = task.example()
-            read.append(n_pieces(example, *views))
+            read.append(n_pieces(example))
             yield example
 
     used: list[int] = []
-    with closing(outputs(task.model, task.rows, endless(), replace(task.run, pool=pool, block_pieces=200))) as stream:
+    with closing(outputs(task.model, task.rows, endless(), replace(task.run, block_pieces=200))) as stream:
         for i, _ in zip(range(30), stream, strict=False):
             used.append(read[i])
     block = 200 + max(read)
     # One block is used; one waits to go through the model and one is read, or in the background one more waits.
     assert sum(read) < sum(used) + 4 * block
-
-
-def threads() -> set[threading.Thread]:
-    """Those that work ahead."""
-    return {thread for thread in threading.enumerate() if thread.name.startswith("ahead")}
 
 
 def shapes_seen(task: Task) -> list[tuple[int, int]]:
@@ -186,27 +179,15 @@ def test_equal_inputs_are_computed_once(task: Task) -> None:
         assert np.isfinite(output.base).any()
 
 
-def test_the_segments_tell_inputs_apart(task: Task) -> None:
-    ids, units = np.arange(9, 15, dtype=np.int32), np.zeros(6, np.int32)
-    first, second = (Feature(ids, np.full(6, kind, np.int32), units) for kind in (0, 1))
-    (output,) = outputs(task.model, task.rows, [Input([first], [second], 1)], task.run)
-    assert np.abs(output.base - output.expanded).max() > 1e-3
-
-
-@pytest.mark.parametrize("pool", ["base", "expanded"])
-def test_only_the_view_that_is_wanted_is_computed(task: Task, pool: str) -> None:
+def test_only_the_view_that_is_wanted_is_computed(task: Task) -> None:
     examples = [task.example() for _ in range(5)]
     expected = list(outputs(task.model, task.rows, examples, task.run))
     shapes = shapes_seen(task)
-    single = list(outputs(task.model, task.rows, examples, replace(task.run, pool=pool)))
-    assert sum(n for n, _ in shapes) == sum(len(getattr(example, pool)) for example in examples)
-    missing = {"base": "expanded", "expanded": "base"}[pool]
+    single = list(outputs(task.model, task.rows, examples, replace(task.run, pool="base")))
+    assert sum(n for n, _ in shapes) == sum(len(example.base) for example in examples)
     for output, reference in zip(single, expected, strict=True):
-        assert getattr(output, missing) is None
-        np.testing.assert_allclose(getattr(output, pool), getattr(reference, pool), atol=ROUNDING, rtol=0)
-        for view in (missing, "mean"):
-            with pytest.raises(ValueError, match=f"the {view} needs a view that was not computed"):
-                pooled_output(output, view)
+        assert output.expanded is None
+        np.testing.assert_allclose(output.base, reference.base, atol=ROUNDING, rtol=0)
 
 
 logits = arrays(np.float32, (3, 4), elements=st.floats(-50, 50, width=32))
@@ -248,16 +229,6 @@ def test_autocast(task: Task) -> None:
     spoken = np.isfinite(expected)
     assert got.dtype == np.float32
     assert 0 < np.abs(got[spoken] - expected[spoken]).max() < 0.05
-
-
-@pytest.mark.usefixtures("either_way")
-def test_a_model_with_streamed_rows(task: Task) -> None:
-    examples = [task.example() for _ in range(20)]
-    held = Rows.of((), task.pad, [])
-    model = open_model(task.checkpoint, task.head, {"num_labels": 3}, held, seed=1)
-    streamed = StreamedRows(model, held, RowTable.of(task.checkpoint.embedding()))
-    got = outputs(model, streamed, examples, replace(task.run, block_pieces=100))
-    equal(list(got), list(outputs(task.model, task.rows, examples, task.run)))
 
 
 @pytest.mark.usefixtures("either_way")

@@ -113,11 +113,6 @@ def test_counts_are_those_of_real_modules(tiny_model: Any) -> None:
     assert torch.get_default_device().type == "cpu"
 
 
-def test_the_released_codes_form() -> None:
-    [row] = counts([AdapterConfig("pals", form="reference")], 8)
-    assert [row[name] for name in ("size", "heads", "form", "weights")] == [204, 6, "reference", 1_811_520]
-
-
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [

@@ -164,7 +164,7 @@ def test_it_is_the_formula(name: str, architecture: str) -> None:
                 torch.testing.assert_close(got[i, :length], linear(head, states), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["pals", "low-rank, serial", "lhuc", "houlsby", "top-attention", "bert-layer"])
+@pytest.mark.parametrize("name", ["pals", "bert-layer"])
 def test_it_goes_with_memory_of_a_general_model(name: str) -> None:
     model = moved(multitask({name: CONFIGS[name]}, "TokenClassification"))
     general = encoder("Bert", seed=1, num_hidden_layers=4)
@@ -179,7 +179,7 @@ def test_it_goes_with_memory_of_a_general_model(name: str) -> None:
         torch.testing.assert_close(got[i, :n], expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["pals", "attention", "houlsby-pals", "top-attention", "bert-layer"])
+@pytest.mark.parametrize("name", ["pals", "bert-layer"])
 def test_any_kind_of_mask_will_do(name: str) -> None:
     inputs = batch([7, 3, 5])
     outputs = []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from greenadapt.checkpoints.layout import task_names
 from greenadapt.checkpoints.reader import Checkpoint
@@ -21,7 +21,7 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.models.weights import InferenceModel, trained_table
 from tests.support.small_encoders import PAD, batch, encoder
 from tests.support.small_multitask import CONFIGS, describe, fitted, moved_model, write_multitask
-from tests.support.small_shared import ARCHITECTURES, N_OUTPUTS, moved, multitask, plain_model, shared_encoder
+from tests.support.small_shared import N_OUTPUTS, moved, multitask, plain_model, shared_encoder
 from tests.support.small_tasks import TinyModel, expanded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -63,7 +63,7 @@ def test_segments_and_a_dropout_of_the_head_reach_it() -> None:
     assert not torch.equal(model(INPUTS.ids, INPUTS.mask, task="t")["logits"], plain)
 
 
-@pytest.mark.parametrize("adapter", ["pals", "houlsby", "top-attention", "lhuc"])
+@pytest.mark.parametrize("adapter", ["pals", "top-attention"])
 def test_a_step_of_one_task_has_no_gradients_for_others(adapter: AdapterName) -> None:
     model = multitask({"a": AdapterConfig(adapter), "b": AdapterConfig(adapter)})
     model.train()
@@ -103,9 +103,8 @@ def test_a_task_starts_alike_whatever_the_others_are() -> None:
     assert torch.equal(beside.part("b").head.weight, multitask({"b": NONE}, encoder=base).part("b").head.weight)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_weights_are_those_of_the_encoder_and_of_each_task(architecture: str) -> None:
-    base = shared_encoder(architecture)
+def test_weights_are_those_of_the_encoder_and_of_each_task() -> None:
+    base = shared_encoder()
     model = multitask({"a.b": PALS_12, "keys": NONE}, encoder=base)
     assert list(model.part("keys").state_dict()) == ["head.weight", "head.bias"]
     names = [name for name in model.state_dict() if name.startswith("encoder.")]
@@ -114,15 +113,14 @@ def test_weights_are_those_of_the_encoder_and_of_each_task(architecture: str) ->
     assert model.tasks == ("a.b", "keys")
     assert model.get_input_embeddings() is base.get_input_embeddings()
     assert model.config is base.config
-    twin = multitask({"a.b": PALS_12, "keys": NONE}, encoder=shared_encoder(architecture), seed=7)
+    twin = multitask({"a.b": PALS_12, "keys": NONE}, encoder=shared_encoder(), seed=7)
     twin.load_state_dict(moved(model).state_dict())
     assert torch.equal(twin(INPUTS.ids, task="a.b")["logits"], model(INPUTS.ids, task="a.b")["logits"])
 
 
-@pytest.mark.parametrize("adapter", ["pals", "bert-layer"])
-def test_logits_are_exact_under_autocast(adapter: AdapterName) -> None:
+def test_logits_are_exact_under_autocast() -> None:
     for head in N_OUTPUTS:
-        model = multitask({"t": AdapterConfig(adapter)}, head)
+        model = multitask({"t": AdapterConfig("pals")}, head)
         with torch.autocast("cpu", torch.bfloat16):
             output = model(INPUTS.ids, INPUTS.mask, task="t")
         assert {logits.dtype for logits in output.values()} == {torch.float32}
@@ -195,9 +193,7 @@ def written(tiny_model: TinyModel, tmp_path: Path) -> Written:
     return Written(tiny_model, tmp_path, "Roberta")
 
 
-@pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
-def test_the_base_alone_is_a_plain_model(architecture: str, tiny_model: TinyModel, tmp_path: Path) -> None:
-    written = Written(tiny_model, tmp_path, architecture)
+def test_the_base_alone_is_a_plain_model(written: Written) -> None:
     plain, info = transformers.AutoModel.from_pretrained(written.folder, output_loading_info=True)
     assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     ids, mask = written.inputs()
@@ -236,23 +232,11 @@ def test_no_other_task_is_read(written: Written) -> None:
         open_named(written.folder, ["qa"])
 
 
-def test_broken_weights_are_one_line(written: Written) -> None:
-    file = written.folder / "tasks" / "ner" / "weights.safetensors"
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-9])
-    with pytest.raises(InputError, match=r"ner/weights\.safetensors is truncated"):
-        open_named(written.folder, ["ner"])
-    file.write_bytes(b"{}")
-    with pytest.raises(InputError, match="is not a safetensors file, or is truncated"):
-        open_named(written.folder, ["ner"])
-    file.write_bytes((written.folder / "tasks" / "qa" / "weights.safetensors").read_bytes())
+def test_weights_of_another_task_are_refused(written: Written) -> None:
+    tasks = written.folder / "tasks"
+    (tasks / "ner" / "weights.safetensors").write_bytes((tasks / "qa" / "weights.safetensors").read_bytes())
     with pytest.raises(InputError, match="does not fit the settings of its task beside it: train the task again"):
         open_named(written.folder, ["ner"])
-    weights = load_file(written.folder / "model.safetensors")
-    del weights["encoder.layer.0.output.dense.bias"]
-    save_file(weights, written.folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(InputError, match=r"lacks 1 weights of RobertaModel, such as encoder\.layer\.0\.output"):
-        open_named(written.folder, ["ill.1"])
 
 
 def test_names_are_no_paths(written: Written) -> None:

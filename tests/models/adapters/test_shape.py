@@ -10,15 +10,9 @@ from greenadapt.models.adapters.shape import AdapterShape, parse_layers
 @pytest.mark.parametrize(
     ("config", "width", "n_layers", "expected"),
     [
-        (AdapterConfig("pals"), 768, 12, AdapterShape(tuple(range(12)), 204, 12, 50)),
-        (AdapterConfig("pals", layers="top"), 768, 12, AdapterShape((6, 7, 8, 9, 10, 11), 276, 12, 50)),
         (AdapterConfig("pals", layers="7,8"), 768, 12, AdapterShape((6, 7), 204, 12, 50)),
         (AdapterConfig("pals", form="reference"), 768, 12, AdapterShape(tuple(range(12)), 204, 6, 50)),
-        (AdapterConfig("attention"), 768, 12, AdapterShape(tuple(range(12)), 84, 4, 50)),
-        (AdapterConfig("low-rank"), 768, 12, AdapterShape(tuple(range(12)), 100, 0, 50)),
         (AdapterConfig("houlsby-pals"), 768, 12, AdapterShape(tuple(range(12)), 156, 6, 50)),
-        (AdapterConfig("top-attention"), 768, 12, AdapterShape((), 204, 12, 50)),
-        (AdapterConfig("bert-layer"), 768, 12, AdapterShape((), 0, 0, 50)),
         (AdapterConfig("pals"), 384, 6, AdapterShape(tuple(range(6)), 102, 6, 25)),
         (AdapterConfig("pals"), 1024, 2, AdapterShape((0, 1), 272, 16, 67)),
         (AdapterConfig("pals", form="reference"), 32, 2, AdapterShape((0, 1), 6, 6, 2)),

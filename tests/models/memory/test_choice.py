@@ -19,7 +19,6 @@ from greenadapt.models.memory.choice import MemoryChoice, MemoryPlan, check_memo
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.tasks.base import make_task
 from tests.conftest import Notes, Run, json_lines, last_line
 from tests.support.small_tasks import (
     TRAIN,
@@ -27,7 +26,6 @@ from tests.support.small_tasks import (
     adapted,
     facts_file,
     lines,
-    ner_file,
     qa_file,
     question_lines,
     read_json,
@@ -38,23 +36,18 @@ from tests.support.small_tasks import (
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def _files(tmp_path: Path, task: str) -> list[Path]:
-    make: Any = {"ner": ner_file, "classification": texts_file, "qa": qa_file}[task]
-    suffix = {"ner": "tsv", "classification": "jsonl", "qa": "json"}[task]
-    return [make(tmp_path / f"{name}.{suffix}", 24, seed) for seed, name in enumerate(("train", "test"))]
-
-
 def _train(
-    tmp_path: Path, folder: Path, task: Any = "ner", general: str | None = "base", out: str = "run", **memory: Any
+    tmp_path: Path, folder: Path, task: Any, general: str | None = "base", out: str = "run", **memory: Any
 ) -> tuple[Path, list[str]]:
     """The folder of a model that was trained with the memory ``general``, and the warnings meanwhile."""
-    train, test = _files(tmp_path, task)
+    make, suffix = (qa_file, "json") if task == "qa" else (texts_file, "jsonl")
+    train, test = (make(tmp_path / f"{name}.{suffix}", 24, seed) for seed, name in enumerate(("train", "test")))
     request = FinetuneRequest.of_one(
         str(folder),
         (str(train),),
         test=str(test),
         task=TaskConfig(task=task, max_length=64),
-        training=replace(TRAIN, epochs=6 if task == "ner" else 3),
+        training=replace(TRAIN, epochs=3),
         memory=general and str(tmp_path / general),
         memory_config=MemoryConfig(**memory),
     )
@@ -82,38 +75,21 @@ def test_base_is_what_the_model_was_adapted_from(tiny_model: TinyModel) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["ner", "classification", "qa"])
-def test_predict_gives_what_the_test_set_got(task: str, tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
+def test_predict_gives_what_the_test_set_got(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
     """By the general model where it was, and where it went."""
-    run, _ = _train(tmp_path, adapted(tiny_model), task)
+    run, _ = _train(tmp_path, adapted(tiny_model), "classification")
     expected = lines(run / "seeds" / "0" / "predictions.jsonl")
-    assert len(expected) == 24
-    name = {"ner": "entities", "classification": "probabilities", "qa": "score"}[task]
-    assert len({json.dumps(row[name]) for row in expected}) > 1
-    records = _records(tmp_path, task)
+    assert len({json.dumps(row["probabilities"]) for row in expected}) > 1
     for options in ((), ("--memory", "moved")):
         if options:
             shutil.move(tmp_path / "base", "moved")
-        rows = _predict(run_alone, run, records, *options)
-        assert [_rounded(row[name]) for row in rows] == [_rounded(row[name]) for row in expected]
+        rows = _predict(run_alone, run, tmp_path / "test.jsonl", *options)
+        assert _rounded([row["probabilities"] for row in rows]) == _rounded([row["probabilities"] for row in expected])
 
 
 def _rounded(value: Any) -> Any:
-    """Without the last digits, and the characters of entities, which a labelled file does not have."""
-    if isinstance(value, list):
-        value = [{name: entity[name] for name in ("type", "first", "last", "score")} for entity in value]
+    """Without the last digits."""
     return json.loads(json.dumps(value), parse_float=lambda number: round(float(number), 5))
-
-
-def _records(tmp_path: Path, task: str) -> Path:
-    """The test set without its labels."""
-    if task != "ner":
-        return question_lines(tmp_path / "test.json") if task == "qa" else tmp_path / "test.jsonl"
-    blocks = (tmp_path / "test.tsv").read_text().strip().split("\n\n")
-    rows = [{"tokens": [line.split("\t")[0] for line in block.splitlines()]} for block in blocks]
-    path = tmp_path / "records.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 @pytest.mark.slow
@@ -145,12 +121,12 @@ def test_without_its_general_model_it_says_what_is_missing(
 def test_a_general_model_that_was_trained_too_comes_along(
     tiny_model: TinyModel, tmp_path: Path, run_alone: Run
 ) -> None:
-    run, _ = _train(tmp_path, adapted(tiny_model), frozen=False)
+    run, _ = _train(tmp_path, adapted(tiny_model), "classification", frozen=False)
     shutil.rmtree(tmp_path / "base")
     expected = lines(run / "seeds" / "0" / "predictions.jsonl")
-    records = _records(tmp_path, "ner")
+    records = tmp_path / "test.jsonl"
     rows = _predict(run_alone, run, records)
-    assert [_rounded(row["entities"]) for row in rows] == [_rounded(row["entities"]) for row in expected]
+    assert _rounded([row["probabilities"] for row in rows]) == _rounded([row["probabilities"] for row in expected])
     error = last_line(run_alone("predict", "-m", run, "-i", records, "--memory", run / "memory", code=2))
     assert "no model here needs a general model beside it: leave it out" in error
 
@@ -173,23 +149,6 @@ def test_only_some_of_several_models_need_it(tiny_model: TinyModel, tmp_path: Pa
     moved = tmp_path / "moved"
     shutil.move(tmp_path / "base", moved)
     assert len(_predict(run_alone, run, question_lines(tmp_path / "test.json"), "-m", plain, "--memory", moved)) == 24
-    command = ("qa", "--model", run, "--compare", plain, "--data", tmp_path / "test.json", "-o", "answers")
-    assert "qa: done" in run_alone(*command, "--memory", moved).stdout
-    shutil.move(moved, tmp_path / "base")
-    assert "qa: up to date" in run_alone(*command).stdout
-
-
-@pytest.mark.parametrize("change", [{"general": {}}, {"strategy": "foo"}, {}])
-def test_broken_settings(change: Any, tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
-    folder = tiny_model("BertForQuestionAnswering")
-    base = find_model(str(folder))
-    memory = json.loads(json.dumps(MemoryChoice(base, MemoryConfig(), "0").as_settings()))
-    broken = change if change == {} else memory | change
-    settings = {**make_task(TaskConfig(task="qa")).settings(), "memory": broken}
-    (folder / "task.json").write_text(json.dumps(settings))
-    data = qa_file(tmp_path / "test.json", 4)
-    error = last_line(run_alone("qa", "--model", folder, "--data", data, code=1))
-    assert "task.json" in error
 
 
 @pytest.mark.slow
@@ -278,12 +237,10 @@ def test_added_logits_need_the_last_state_alone() -> None:
     ("config", "words"),
     [
         ({"layers": (6, 13)}, ["layer 13", "has 12"]),
-        ({"strategy": "single", "layers": (3, 9)}, ["single feeds one layer", "names 2"]),
         (
             {"n_general": 2, "layers": (1, 2, 3)},
             ["feeds 3 layers with as many parts of the general model, which has 2 layers"],
         ),
-        ({"source": "1-6"}, ["has 1 ranges", "feeds 2 layers"]),
         ({"source": "1-6,7-13"}, ["state 13", "has 12 layers"]),
         ({"source": "papers"}, ["'papers' is not a range", "paper, reference"]),
         ({"strategy": "single", "source": "1-6"}, ["1-6", "takes one state"]),
