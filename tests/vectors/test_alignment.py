@@ -59,12 +59,11 @@ def test_least_squares_equals_scipy_and_numpy(
         _assert_least_squares(ours, expected, X, Y)
 
 
-@pytest.mark.parametrize("n_first", [300, 480])
 @pytest.mark.parametrize("method", ["lstsq", "procrustes"])
-def test_a_fit_that_goes_on_from_one_on_the_first_words_is_that_on_all(method: Any, n_first: int) -> None:
+def test_a_fit_that_goes_on_from_one_on_the_first_words_is_that_on_all(method: Any) -> None:
     X = (random(500, 40) * np.geomspace(1, 1e-3, 40)).astype(np.float32)
     Y, config = random(500, 30, seed=1), AlignConfig(method=method)
-    first = fit(X[:n_first], Y[:n_first], config)
+    first = fit(X[:300], Y[:300], config)
     resumed, whole = fit(X, Y, config, first=first), fit(X, Y, config)
     np.testing.assert_allclose(resumed.matrix, whole.matrix, rtol=1e-5, atol=1e-6)
     assert resumed.condition == pytest.approx(whole.condition)
@@ -91,12 +90,9 @@ def test_fewer_words_than_dimensions_warn_with_the_rank(monkeypatch: pytest.Monk
     _assert_least_squares(_double_matrix(monkeypatch, X, Y, LSTSQ).T, np.linalg.lstsq(X, Y)[0], X, Y)
 
 
-@pytest.mark.parametrize(("n", "start"), [(1, "1 word is"), (0, "0 words are")])
-def test_fewer_than_two_words_are_refused(n: int, start: str) -> None:
-    with pytest.raises(InputError) as caught:
-        fit(random(n, 3), random(n, 3), LSTSQ)
-    expected = f"{start} in both vocabularies, at least 2 are needed: lower --min-count or use a larger corpus"
-    assert str(caught.value) == expected
+def test_fewer_than_two_words_are_refused() -> None:
+    with pytest.raises(InputError, match="1 word is in both vocabularies, at least 2 are needed"):
+        fit(random(1, 3), random(1, 3), LSTSQ)
 
 
 def test_procrustes_recovers_a_rotation_and_equals_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,28 +143,18 @@ def test_a_random_row_belongs_to_its_word_and_seed() -> None:
     assert not np.array_equal(fit(X, Y, AlignConfig(method="random", seed=4)).apply(vectors), rows)
 
 
-@pytest.mark.parametrize("d_target", [7, 5])
-def test_rows_are_x_times_w_transposed_over_many_blocks(monkeypatch: pytest.MonkeyPatch, d_target: int) -> None:
+def test_rows_are_x_times_w_transposed_over_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     import greenadapt.vectors.alignment as module
     from greenadapt.store.arrays import row_blocks
 
     monkeypatch.setattr(module, "row_blocks", lambda vectors: row_blocks(vectors, 100))
-    alignment = fit(random(30, 5), random(30, d_target, seed=1), LSTSQ)
+    alignment = fit(random(30, 5), random(30, 7, seed=1), LSTSQ)
     vectors = random(101, 5, seed=2).astype(np.float32)
     assert alignment.matrix is not None
     rows = alignment.apply(vectors)
     assert rows.dtype == np.float32
     np.testing.assert_allclose(rows, vectors.astype(float) @ alignment.matrix.T.astype(float), atol=1e-5)
-    assert alignment.apply(vectors[:0]).shape == (0, d_target)
-
-
-def test_rows_of_a_bfloat16_checkpoint_are_fitted_as_their_values() -> None:
-    import ml_dtypes
-
-    X, Y = random(40, 5), random(40, 7, seed=1).astype(ml_dtypes.bfloat16)
-    from_half, from_double = fit(X, Y, LSTSQ), fit(X, Y.astype(np.float64), LSTSQ)
-    np.testing.assert_array_equal(from_half.matrix, from_double.matrix)
-    assert from_half.residual == from_double.residual
+    assert alignment.apply(vectors[:0]).shape == (0, 7)
 
 
 def test_vectors_of_another_width_are_refused() -> None:

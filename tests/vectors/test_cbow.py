@@ -210,19 +210,15 @@ def test_another_process_and_a_killed_one_end_in_the_same_bits(
     assert (watcher.notes, watcher.totals) == (["resuming after epoch 1"], [2 * epoch])
 
 
-@pytest.mark.parametrize("epochs_before", [0, 2])
-def test_a_run_stopped_after_an_epoch_resumes_to_the_same_bits(
-    tmp_path: Path, corpus: PreparedCorpus, epochs_before: int
-) -> None:
+def test_a_run_stopped_after_an_epoch_resumes_to_the_same_bits(tmp_path: Path, corpus: PreparedCorpus) -> None:
     whole = train(corpus, CONFIG, tmp_path / "whole")
     epoch = int(whole.counts.sum())
     with pytest.raises(KeyboardInterrupt):
-        train(corpus, CONFIG, tmp_path / "work", Watcher(stop_after=epochs_before * epoch))
-    assert len(list((tmp_path / "work").glob("checkpoint*"))) == min(epochs_before, 1)
+        train(corpus, CONFIG, tmp_path / "work", Watcher(stop_after=2 * epoch))
+    assert len(list((tmp_path / "work").glob("checkpoint*"))) == 1
     watcher = Watcher()
     assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
-    assert watcher.totals == [(3 - epochs_before) * epoch]
-    assert watcher.notes == ([f"resuming after epoch {epochs_before}"] if epochs_before else [])
+    assert (watcher.totals, watcher.notes) == ([epoch], ["resuming after epoch 2"])
     watcher = Watcher()  # nothing remains to be trained
     assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
     assert watcher.steps == []

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from greenadapt.store.arrays import ArrayFile, row_blocks, write_arrays
-from greenadapt.vectors.neighbours import Space, nearest, neighbour_table, on_plane, unit_rows
+from greenadapt.vectors.neighbours import Space, nearest, neighbour_table, on_plane
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_small_blocks")
-@pytest.mark.parametrize("k", [1, 5, 50])
+@pytest.mark.parametrize("k", [5, 50])
 def test_nearest_equals_a_full_sort_of_memory_mapped_rows(tmp_path: Path, k: int) -> None:
     rng = np.random.default_rng(0)
     write_arrays(tmp_path / "x.safetensors", {"vectors": rng.standard_normal((50, 6)).astype(np.float32)})
@@ -31,17 +31,6 @@ def test_nearest_equals_a_full_sort_of_memory_mapped_rows(tmp_path: Path, k: int
     order = np.argsort(-expected, axis=1)[:, :k]
     np.testing.assert_array_equal(indices, order)
     np.testing.assert_allclose(cosines, np.take_along_axis(expected, order, axis=1), atol=1e-6)
-
-
-def test_nearest_among_many_rows_equals_a_full_sort() -> None:
-    rng = np.random.default_rng(3)
-    candidates = rng.standard_normal((777, 6)).astype(np.float32)
-    queries = candidates[[5, 770]]  # the last is behind the last whole group of rows
-    indices, _ = nearest(queries, candidates, 4, np.array([[5], [-1]]))
-    cosines = unit_rows(queries) @ unit_rows(candidates).T
-    cosines[0, 5] = -np.inf
-    np.testing.assert_array_equal(indices, np.argsort(-cosines, axis=1)[:, :4])
-    assert indices[1, 0] == 770
 
 
 @pytest.mark.usefixtures("_small_blocks")
@@ -110,23 +99,8 @@ def test_a_word_gets_the_views_of_the_spaces_it_is_in_in_the_order_asked_for() -
     assert table[4].neighbours[0][0] == "##ia"  # dtype, turned from 100° to 190°
 
 
-def test_spaces_of_different_width_are_not_compared_before_alignment() -> None:
-    domain, base = _spaces(width=3)
-    turn = np.array([[0, 1, 0], [-1, 0, 0]], np.float32)
-    table = neighbour_table(["heart"], domain, base, lambda vectors: vectors @ turn, 1)
-    assert [row.view for row in table] == [
-        "word vector → word vectors",
-        "aligned → wordpieces",
-        "aligned → aligned",
-        "wordpiece → wordpieces",
-        "wordpiece → aligned",
-    ]
-    assert table[1].neighbours[0][0] == "heart"
-
-
-@pytest.mark.parametrize("shape", [(30, 8), (8, 30)])
-def test_the_plane_is_that_of_the_first_singular_values(shape: tuple[int, int]) -> None:
-    draw = np.random.default_rng(0)
+def test_the_plane_is_that_of_the_first_singular_values() -> None:
+    draw, shape = np.random.default_rng(0), (8, 30)
     rows, also = draw.normal(size=shape) * np.linspace(5, 1, shape[1]), draw.normal(size=(4, shape[1]))
     ours, added, share = on_plane(rows, also)
     u, s, vt = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)

@@ -253,7 +253,7 @@ def test_more_than_one_buffer_with_a_falling_rate() -> None:
     check(case, make_tables(200))
 
 
-@pytest.mark.parametrize("dim", [1, 33, 128])
+@pytest.mark.parametrize("dim", [1, 128])
 def test_any_width(dim: int) -> None:
     case = Case(make_lines([50, 30], 40), make_noise(40, 0.6), WORD2VEC)
     check(case, make_tables(40, dim, 1 / np.sqrt(dim)))
@@ -271,10 +271,9 @@ def test_any_lines(lines: list[list[int]], window: int, keep_share: float, seed:
     check(Case(lines, make_noise(9, keep_share), WORD2VEC._replace(window=window), seed=seed), make_tables(9))
 
 
-@pytest.mark.parametrize("scale", [2])
-def test_nothing_is_learned_from_large_scores(scale: float) -> None:
+def test_nothing_is_learned_from_large_scores() -> None:
     """As in gensim, whose table of σ ends at ±6; within it, it is learned as always."""
-    tables = make_tables(9, scale=scale)
+    tables = make_tables(9, scale=2)
     case = Case(make_lines([60], 9), make_noise(9), WORD2VEC, (1e-3, 1e-3))
     scores = np.array([hidden(p, tables) @ tables.output[p.word] for p in next(drawn(case))[0]])
     assert (np.abs(scores) > LIMIT).any()
@@ -357,10 +356,9 @@ def test_the_steps_are_gradients_of_the_objective() -> None:
     assert np.abs(gradient).max() > 0.5
 
 
-@pytest.mark.parametrize("negatives", [5])
-def test_the_expectation_is_word2vecs(negatives: int) -> None:
+def test_the_expectation_is_word2vecs() -> None:
     """Over all 8-tuples of negatives of a vocabulary of three, with the probabilities of the alias table."""
-    kind = WORD2VEC._replace(weight=negatives / NEGATIVES)
+    negatives, kind = 5, WORD2VEC
     noise, single = make_noise(3), make_tables(3, 3)
     tables = Weights(single.input.astype(np.float64), single.output.astype(np.float64))
     shares = cell_sums(noise.threshold, noise.alias)
@@ -385,16 +383,7 @@ def cell_sums(threshold: Array, alias: Array) -> Array:
     return np.asarray(shares / len(below))
 
 
-@pytest.mark.parametrize(
-    "weights",
-    [
-        np.array([7.0]),
-        np.ones(1000),
-        1 / np.arange(1, 200_001),
-        np.random.default_rng(0).pareto(1, 5000),
-    ],
-    ids=["one", "even", "zipf", "pareto"],
-)
+@pytest.mark.parametrize("weights", [np.array([7.0]), 1 / np.arange(1, 200_001)], ids=["one", "zipf"])
 def test_alias_table_has_the_wanted_proportions(weights: Array) -> None:
     original = weights.copy()
     threshold, alias = alias_table(weights)

@@ -121,14 +121,6 @@ def test_the_settings_matter(tmp_path: Path, corpus: PreparedCorpus) -> None:
 # -- divergence -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_a_learning_rate_far_too_high_is_refused(tmp_path: Path, corpus: PreparedCorpus) -> None:
-    config = replace(CONFIG, alpha=50)
-    with pytest.raises(InputError, match=r"diverged in epoch 1: [\d,]+ of [\d,]+ words .*: use a lower --alpha$"):
-        train(corpus, config, tmp_path / "work")
-    train(corpus, replace(config, alpha=0.1), tmp_path / "work")
-
-
 def test_divergence_keeps_the_checkpoint(tmp_path: Path, corpus: PreparedCorpus) -> None:
     """The tables of the first epoch are made so large that the second one cannot be trained."""
     epoch = int(stream_of(corpus).total)
@@ -145,16 +137,6 @@ def test_divergence_keeps_the_checkpoint(tmp_path: Path, corpus: PreparedCorpus)
         train(corpus, CONFIG, tmp_path / "work")
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
     assert path.read_bytes() == before
-
-
-def test_numbers_that_are_none_are_an_error(corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where no word tells of them."""
-    monkeypatch.setattr(local, "train_part", lambda *_: (1000, 1000))
-    stream = stream_of(corpus)
-    engine, weights = LocalEngine(stream, CONFIG), start(stream.n_words)
-    weights.output[-1] = np.nan
-    with pytest.raises(InputError, match=r"diverged in epoch 1: the vectors are not finite any more"):
-        engine.train(engine.parts, weights, 0, lambda words, rate: None)
 
 
 # -- what it learns ---------------------------------------------------------------------------------------------------
@@ -203,9 +185,3 @@ def test_words_in_the_same_contexts_are_neighbours_as_by_gensim(tmp_path: Path, 
     )
     assert theirs > 0.9
     assert ours >= theirs - 0.05
-
-
-def test_untrained_vectors_find_no_pairs(tmp_path: Path) -> None:
-    corpus = prepare(paired_text(), tmp_path / "corpus")
-    config = replace(LEARNING, alpha=MIN_ALPHA, epochs=1)
-    assert pairs_found(train(corpus, config, tmp_path / "work")) < 0.2

@@ -88,14 +88,6 @@ def test_a_span_has_the_borders_of_its_lines(lines: list[list[int]], part: int) 
             assert (border - line) % 7 == 0
 
 
-def test_a_text_of_many_parts() -> None:
-    stream = make_stream([list(range(20))] * 10_000, 16)
-    spans = list(stream_parts(stream))
-    assert [span.number for span in spans] == [0, 1, 2, 3]
-    assert [span.borders[0] for span in spans] == [0, 50_000, 100_000, 150_000]
-    assert sum(span.words for span in spans) == stream.total == 160_000
-
-
 def plain_gensim(sample: float) -> Word2Vec:
     model = Word2Vec(vector_size=2, min_count=1, sample=sample, sorted_vocab=0)
     model.build_vocab_from_freq({f"w{row}": count for row, count in enumerate(COUNTS.tolist())})
