@@ -67,9 +67,7 @@ def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     A number that has no effect is large in the pieces where the first one before it is negative, else 0.
     """
     folder = tmp_path_factory.mktemp("tagger")
-    base = tiny_model_in(
-        folder, "BertForTokenClassification", name="base", num_labels=3, initializer_range=0.3, num_hidden_layers=1
-    )
+    base = tiny_model_in(folder, "BertForTokenClassification", name="base", num_labels=3, initializer_range=0.3)
     model = expand(base, folder / "model")
     opened = transformers.BertForTokenClassification.from_pretrained(model)
     last = opened.bert.encoder.layer[-1]

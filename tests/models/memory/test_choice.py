@@ -216,15 +216,10 @@ def test_other_layers_and_states() -> None:
 
 
 def test_models_of_one_layer() -> None:
-    assert plan(1, 1, strategy="single") == MemoryPlan((1,), ((1,),), False)
-    assert plan(1, 1, strategy="multiple") == MemoryPlan((1,), ((1,),), False)
     assert plan(1, 1, strategy="gated") == MemoryPlan((1,), ((1,),), True)
-    assert plan(1, 2, layers=(1,)) == MemoryPlan((1,), ((1, 2),), True)
     assert plan(2, 1, source="0-1,1") == MemoryPlan((1, 2), ((0, 1), (1,)), True)
     with pytest.raises(UsageError, match=r"chunk feeds two layers, the domain model has 1: .*single or gated"):
         plan(1, 12)
-    with pytest.raises(UsageError, match=r"feeds 2 layers .* the general model, which has 1 layer: "):
-        plan(12, 1)
 
 
 def test_added_logits_need_the_last_state_alone() -> None:

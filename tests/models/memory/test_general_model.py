@@ -117,18 +117,6 @@ def test_the_general_model_reads_what_its_own_tokenizer_gives(tiny_model: TinyMo
     assert torch.equal(read["memory_types"], expected["token_type_ids"])
 
 
-def test_pairs_keep_their_segments(tiny_model: TinyModel) -> None:
-    folder = adapted(tiny_model)
-    encoder, reader = _reader(folder, folder.parent / "base")
-    pairs = [Text("tachycardia in the heart", "a coronavirus"), Text("dtypes", "eigenvalues of eigenvalues")]
-    views = list(ClassificationTask().inference(pairs, encoder))
-    read = reader.read(Features.of([one.expanded[0] for one in views]))
-    tokenizer = AutoTokenizer.from_pretrained(folder.parent / "base")
-    expected = tokenizer([p.text for p in pairs], [p.second for p in pairs], padding=True, return_tensors="pt")
-    assert torch.equal(read["memory_ids"], expected["input_ids"])
-    assert torch.equal(read["memory_types"], expected["token_type_ids"])
-
-
 def test_of_a_longer_text_the_first_pieces_and_the_last_special_token_are_read(tiny_model: TinyModel) -> None:
     folder = adapted(tiny_model)
     general = tiny_model("BertModel", name="short", max_position_embeddings=16)
