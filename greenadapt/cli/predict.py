@@ -123,8 +123,8 @@ def predict(
         for block in blocks:
             # Lazily, so that all lines before an entry that cannot be written are written.
             for prediction in block:
-                row = _spans(prediction) if spans else prediction.row(text=not no_text)
-                lines = _columns(prediction) if bio else json.dumps(row, ensure_ascii=is_ascii) + "\n"
+                row = _as_spans(prediction) if spans else prediction.row(text=not no_text)
+                lines = _format_columns(prediction) if bio else json.dumps(row, ensure_ascii=is_ascii) + "\n"
                 stream.write(escape(lines))
             if is_seen:
                 stream.flush()
@@ -146,13 +146,13 @@ def _require_ner(kinds: Sequence[str], flag: str) -> None:
         raise UsageError(f"{flag} is for NER, the model is for {kinds[0]}", f"leave out {flag}")
 
 
-def _spans(prediction: "EntryPrediction") -> dict[str, Any]:
+def _as_spans(prediction: "EntryPrediction") -> dict[str, Any]:
     row = prediction.row()
     label = [[entity["start"], entity["end"], entity["type"]] for entity in row.pop("entities")]
     return {name: row[name] for name in ("id", "text") if name in row} | {"label": label}
 
 
-def _columns(prediction: "EntryPrediction") -> str:
+def _format_columns(prediction: "EntryPrediction") -> str:
     """One word and its tag per line, then an empty line.
 
     Raises ``InputError`` if a word is empty or has a character that would break its line.

@@ -17,10 +17,9 @@ from greenadapt.config import CHOSEN_FOR_ENTITIES, MemoryConfig, RunConfig, Task
 from greenadapt.errors import UsageError
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.store.files import plain
-from tests.conftest import Run, json_lines, last_line
+from tests.conftest import Run, last_line
 from tests.support.processes import MODULE, launched
 from tests.support.small_tasks import (
-    VOCABULARY,
     TinyModel,
     adapted,
     lines,
@@ -28,7 +27,6 @@ from tests.support.small_tasks import (
     qa_file,
     read_json,
     sentences,
-    texts_file,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -64,10 +62,6 @@ def test_a_run_and_what_it_prints(
     assert re.search(rf"f1 .*{100 * seed['test']['f1']:.2f}", printed)
     refused = last_line(run_alone(*command, "--mix", "sample", code=1))
     assert "holds another result (mix: both → sample)" in refused
-    # The other commands know nothing of it, and work on.
-    assert "finetune" not in run_alone("cost").stdout
-    assert run_alone("corpus", "list").stdout
-    assert not (tmp_path / "ws").exists()
 
 
 @pytest.mark.slow
@@ -88,9 +82,7 @@ def test_a_training_that_failed_says_so(
         assert seed["losses"]["ner"]["chance"] == pytest.approx(-sum(share * math.log(share) for share in shares))
     trained = run_alone(*command, "--epochs", 20, "--learning-rate", 7e-3, "-o", "trained", "--json")
     assert "learnt too little" not in trained.stderr
-    scores = json.loads(trained.stdout)["scores"]
-    assert scores["failed"] == []
-    assert scores["seeds"][0]["test"]["f1"] > 0.8
+    assert json.loads(trained.stdout)["scores"]["failed"] == []
 
 
 MEMORY = (
@@ -129,11 +121,6 @@ def test_by_the_corpus_it_was_adapted_to(
     adapted_row, plain_row = result["comparison"]
     assert adapted_row["folder"] == str(folder)
     assert re.fullmatch(rf"ner-{folder.name[4:22]}-{data}-\w{{8}}", Path(plain_row["folder"]).name)
-    (tmp_path / "input.txt").write_text(" ".join(VOCABULARY) + "\n")
-    assert len(run_alone("predict", "-m", folder, "-i", "input.txt").stdout.splitlines()) == 1
-    costs = json_lines(run_alone("cost", "--json"))
-    assert [row["stage"] for row in costs if "stage" in row] == ["corpus", "w2v", "align", "expand"]
-    assert "text" in run_alone("corpus", "list").stdout
 
 
 @pytest.mark.slow
@@ -288,10 +275,6 @@ def test_what_fails_says_so_in_a_line(
     assert f"--train {os.devnull} has no examples" in last_line(
         run_alone(*start, "--task", "ner", "--train", os.devnull, code=1)
     )
-    assert "none.tsv" in last_line(run_alone(*start, "--task", "ner", "--train", "none.tsv", code=1))
-    texts = texts_file(tmp_path / "texts.jsonl")
-    options = ("--task", "classification", "--train", texts, "--label-field", "class")
-    assert "texts.jsonl:1 has no field class, it has: text, label" in last_line(run_alone(*start, *options, code=1))
     assert not (tmp_path / "run").exists()
     report = json.loads(run_alone(*start, *files, "--json").stdout)
     assert report["cost"]["attempts"] == 1  # the state of other settings is not gone on from

@@ -1,6 +1,5 @@
 """An option that would have no effect is refused with the one that it needs, or that stands in its way."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -41,7 +40,11 @@ def test_a_map_of_another_model_or_corpus_is_refused(run_alone: Run, maps: Path)
         assert "--corpus names notes" in refused
         assert not (maps / "adapted").exists()
     run_alone("expand", "--alignment", "map-text", "-m", "copy", "-c", "text.txt", "-o", "adapted")  # the same files
-    run_alone("neighbours", "tachycardia", "--alignment", "map-text", "-m", "one", "-c", "text.txt")
+    [vectors, *_] = (maps / "ws").glob("names/notes*/*/w2v")
+    refused = last_line(run_alone("align", "-m", "one", "--vectors", vectors, "-c", "text.txt", "-o", "m", code=2))
+    assert "is of the corpus notes" in refused
+    refused = last_line(run_alone("export", "x.txt", "--vectors", vectors, "-m", "other", code=2))
+    assert "--model names other" in refused
 
 
 def test_what_is_set_for_all_commands_does_not_stand_in_the_way(
@@ -55,20 +58,6 @@ def test_what_is_set_for_all_commands_does_not_stand_in_the_way(
     run_alone("status", "adapted")
     refused = last_line(run_alone("expand", "--alignment", "map-text", "--replace-all", "-o", "other", code=2))
     assert refused.startswith("greenadapt: --replace-all has no effect without --rows map")
-
-
-def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Path) -> None:
-    [vectors, *_] = (maps / "ws").glob("names/notes*/*/w2v")
-    refused = last_line(run_alone("align", "-m", "one", "--vectors", vectors, "-c", "text.txt", "-o", "m", code=2))
-    assert "is of the corpus notes" in refused
-    assert "--corpus names text" in refused
-    refused = last_line(run_alone("export", "x.txt", "--vectors", vectors, "-m", "other", code=2))
-    assert "--model names other" in refused
-    run_alone("export", "x.txt", "--vectors", vectors, "-c", "notes.txt", "-m", "one")
-    refused = last_line(run_alone("export", "y.txt", "--vectors", "x.txt", "-c", "notes.txt", code=2))
-    assert "--vectors" in refused
-    assert "--corpus" in refused
-    assert not (maps / "y.txt").exists()
 
 
 @pytest.mark.parametrize(
@@ -98,13 +87,6 @@ def test_options_that_need_others_need_those_of_their_command() -> None:
             assert not name or name in options_of(command), (key, field.name)
             assert not value or value in get_args(fields[name.replace("-", "_")].kind), (key, field.name)
     assert n_options > 20
-
-
-def test_a_field_of_some_documents_is_enough(run_alone: Run, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("the patient was isolated")
-    (tmp_path / "b.jsonl").write_text('{"abstract": "the virus"}\n')
-    run_alone("index", "--documents", "a.txt", "--documents", "b.jsonl", "--field", "abstract", "-o", "ix")
-    assert run_alone("search", "ix", "virus").stdout.startswith("1. b.jsonl")
 
 
 @pytest.mark.parametrize(

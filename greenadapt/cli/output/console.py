@@ -152,34 +152,29 @@ class _LogBar:
     def __init__(self, label: str, total: float | None, unit: str) -> None:
         self.label, self.total, self.unit = label, total, unit
         self.units = self.skipped = 0.0
-        self.start = time.monotonic()
-        self.last = (self.start, 0.0)
-        """When the last line was written, and the units then."""
+        self.start = self.last_line = time.monotonic()
         self.facts: dict[str, str] = {}
 
     def advance(self, amount: float, **facts: str) -> None:
         self.units += amount
         self.facts = facts
-        if time.monotonic() - self.last[0] > _LOG_EVERY and self.units != self.total:
+        if time.monotonic() - self.last_line > _LOG_EVERY and self.units != self.total:
             self.line()
 
     def skip(self, amount: float) -> None:
         self.units = self.skipped = amount
-        self.last = (self.start, amount)
 
     def line(self, ended: bool = False) -> None:
-        now = time.monotonic()
-        begin, before = (self.start, self.skipped) if ended else self.last
-        units, seconds = self.units - before, max(now - begin, 1e-9)
-        self.last = now, self.units
+        self.last_line = time.monotonic()
+        seconds = self.last_line - self.start
+        speed = (self.units - self.skipped) / max(seconds, 1e-9)
         # The total may be an estimate: once it is exceeded, the total is unknown.
         total = None if self.total and self.units > self.total else self.total
-        share = f" of {compact(total)}" if total else ""
         facts = "".join(f", {name} {value}" for name, value in self.facts.items())
-        if total and units and not ended:
-            facts += f", about {(total - self.units) / units * seconds:.0f} s left"
-        done = f"{compact(self.units)}{share} {self.unit} in {now - self.start:.0f} s"
-        write_message("info", f"{self.label}: {done} ({rate(units / seconds, self.unit)}{facts})")
+        if total and speed and not ended:
+            facts += f", about {(total - self.units) / speed:.0f} s left"
+        done = f"{compact(self.units)}{f' of {compact(total)}' if total else ''} {self.unit} in {seconds:.0f} s"
+        write_message("info", f"{self.label}: {done} ({rate(speed, self.unit)}{facts})")
 
 
 class _Terminal(_Quiet):
