@@ -115,12 +115,11 @@ def _entries(reader: Reader, lines: Lines, kind: EntryFormat, name: str, decoder
 def _sentences(
     reader: Reader, lines: Lines, name: str, columns: tuple[str, ...], progress: Progress
 ) -> Iterator[Entry]:
-    """The sentences of CoNLL columns, each as soon as the line after it is read."""
-    is_first = True
-    for layout, rows in conll_sentences(lines, name, columns):
-        if is_first and (note := layout.described()):
-            progress.note(f"{name}: {note}")
-        is_first = False
+    """The sentences of CoNLL columns."""
+    layout, sentences = conll_sentences(lines, name, columns)
+    if note := layout.described():
+        progress.note(f"{name}: {note}")
+    for rows in sentences:
         words, where = [row.columns[layout.word] for row in rows], f"{name}:{rows[0].line}"
         yield Entry(rows[0].line, None, reader.example({"tokens": words}, where), sum(map(len, words)), where)
 

@@ -255,6 +255,8 @@ _DOCUMENT_LINES = ("-DOCSTART-", "# newdoc", "###MEDLINE:")
 _SPAN_FIELDS = ("entities", "spans", "labels", "label")
 _WORD_NAMES, _TAG_NAMES = {"word", "words", "token", "tokens"}, {"tag", "tags", "label", "labels", "ner", "ner_tags"}
 _OTHER_NAMES = {"", "_", "#", "id", "sentence", "sentence_id", "pos", "lemma", "chunk"}
+_MOST_BEFORE_LAYOUT = 32
+"""Sentences that are read before the layout of the columns is decided."""
 _BLANKS = " \t\r\n"
 """White space that is stripped from the end of a line; other white space may end a word."""
 _MARKER = re.compile(r"###MEDLINE:\d+|# id \S+ domain=\S+")
@@ -292,39 +294,31 @@ class Layout:
     """The number of a sentence's first word, if the first column counts the words."""
 
     @classmethod
-    def named(cls, names: Sequence[str]) -> "Layout":
-        """The layout of columns with these names, one of which is ``word``."""
-        return cls(len(names), names.index("word"), names.index("tag") if "tag" in names else None, None)
+    def of(cls, blocks: Sequence[list[ConllRow]], path: str, names: Sequence[str]) -> "Layout":
+        """The layout of a file that begins with ``blocks``: by the ``names`` of its columns, one of which is ``word``,
+        or else as its first sentence of several words shows it.
 
-    @classmethod
-    def of(cls, blocks: Sequence[list[ConllRow]], path: str, *, is_whole: bool) -> "Layout | None":
-        """The layout of a file that begins with ``blocks``; ``None``: they do not tell it, unless ``is_whole``.
-
-        Raises ``InputError`` where the first column has no words, and does not count them either.
+        Raises ``InputError`` if the first column has no words, and does not count them either.
         """
-        sentences = [body for rows in blocks if (body := [*dropwhile(_begins_with_hash, rows)])]
-        sentences = sentences or ([*blocks] if is_whole else [])
-        if not sentences:
-            return None
-        last, n = sentences[-1], len(sentences[0][0].columns)
-        tag = n - 1 if n > 1 and all(is_tag(row.columns[-1].rstrip()) for row in last) else None
-        numbers = [[i for i in map(_first, rows) if n != 10 or not _RANGE.fullmatch(i)] for rows in sentences]
-        begin = int(numbers[0] == [] or numbers[0][0] != "0")
-        counts = n > (1 if tag is None else 2) and all(
-            ids == [*map(str, range(begin, begin + len(ids)))] for ids in numbers
-        )
-        if counts and len(numbers[-1]) == 1 and not is_whole:
-            return None  # a word may be the number 1
-        if not counts and n > 1 and len(last) > 1:
-            firsts = [*map(_first, last)]
+        if names or not blocks:
+            word, tag = (names.index(name) if name in names else None for name in ("word", "tag"))
+            return cls(len(names), word or 0, tag, None)
+        sentences = [body for block in blocks if (body := [*dropwhile(_begins_with_hash, block)])] or blocks
+        rows = next((sentence for sentence in sentences if len(sentence) > 1), sentences[0])
+        n, firsts = len(rows[0].columns), [row.columns[0] for row in rows]
+        tag = n - 1 if n > 1 and all(is_tag(row.columns[-1].rstrip()) for row in rows) else None
+        ids = [i for i in firsts if n != 10 or not _RANGE.fullmatch(i)]
+        begin = 0 if ids[:1] == ["0"] else 1
+        counts = n > (1 if tag is None else 2) and ids == [*map(str, range(begin, begin + len(ids)))]
+        if not counts and n > 1 and len(rows) > 1:
             is_same = n > 2 and (len({*firsts}) == 1 or all(map(str.isdigit, firsts)))
             if is_same or all(map(is_tag, firsts)):
                 raise InputError(
-                    f"{path}, line {last[0].line}: column 1 seems to have no words, in this sentence "
+                    f"{path}, line {rows[0].line}: column 1 seems to have no words, in this sentence "
                     f"{', '.join(firsts[:5])}",
                     _NAME_COLUMNS,
                 )
-        return cls(n, int(counts), tag, sentences[0][0].line, begin if counts else None)
+        return cls(n, int(counts), tag, rows[0].line, begin if counts else None)
 
     def words(self, rows: Iterable[ConllRow], path: str) -> list[ConllRow]:
         """The rows of a sentence that are words; raises ``InputError`` for one with other columns."""
@@ -368,18 +362,14 @@ class Layout:
         return f"read column {self.word + 1} of {self.n} as the word{tags}; --columns names others"
 
 
-def _first(row: ConllRow) -> str:
-    return row.columns[0]
-
-
 def _begins_with_hash(row: ConllRow) -> bool:
     return row.columns[0].startswith("#")
 
 
 def conll_sentences(
     lines: Iterable[tuple[int, str]], path: str, columns: Sequence[str] = ()
-) -> Iterator[tuple[Layout, list[ConllRow]]]:
-    """The sentences of a CoNLL file, each as the rows of its words, with the layout of the columns.
+) -> tuple[Layout, Iterator[list[ConllRow]]]:
+    """The layout of the columns of a CoNLL file, and its sentences, each as the rows of its words, lazily.
 
     A line has a word and its other columns, separated by tabs or spaces. Empty lines and ``-DOCSTART-`` separate
     sentences. A line with # before a sentence is a comment unless it can be a word, and a first line with the names of
@@ -387,23 +377,17 @@ def conll_sentences(
     column, or in the second if the first counts the words of each sentence. Raises ``InputError`` with the line of an
     empty word or of another number of columns, and for CoNLL-2012.
     """
-    layout = Layout.named(columns) if columns else None
-    held: list[list[ConllRow]] = []
-    is_first = True
-    for block in chain(_blocks(lines), [[]]):
-        if is_first and block and _has_names(block[0]):
-            del block[0]
-        is_first = False
-        if block and not columns and block[0].columns[:2] == ["#begin", "document"]:
-            raise InputError(
-                f"{path}, line {block[0].line}: this is CoNLL-2012 (OntoNotes), whose entities are in brackets",
-                "convert it to lines of a word, a tab and a tag such as B-PERSON",
-            )
-        held += [block] if block else []
-        layout = layout or Layout.of(held, path, is_whole=not block)
-        if layout is not None:
-            yield from ((layout, words) for rows in held if (words := layout.words(rows, path)))
-            held = []
+    blocks = _blocks(lines)
+    head = [*islice(blocks, _MOST_BEFORE_LAYOUT)]
+    if head and not columns and head[0][0].columns[:2] == ["#begin", "document"]:
+        raise InputError(
+            f"{path}, line {head[0][0].line}: this is CoNLL-2012 (OntoNotes), whose entities are in brackets",
+            "convert it to lines of a word, a tab and a tag such as B-PERSON",
+        )
+    if head and _has_names(head[0][0]):
+        head[:1] = [head[0][1:]] if head[0][1:] else []
+    layout = Layout.of(head, path, columns)
+    return layout, (words for block in chain(head, blocks) if (words := layout.words(block, path)))
 
 
 def _has_names(row: ConllRow) -> bool:
@@ -438,10 +422,11 @@ def read_conll(path: str, decoder: Decoder, progress: Progress, columns: Sequenc
     ``MissingError`` if there is no such file.
     """
     with open_binary(path) as stream:
-        read = list(conll_sentences(decoder.lines(stream, path), path, columns))
+        layout, lazy_sentences = conll_sentences(decoder.lines(stream, path), path, columns)
+        read = list(lazy_sentences)
     if not read:
         return []
-    layout, rows = read[0][0], [row for _, sentence in read for row in sentence]
+    rows = [*chain.from_iterable(read)]
     column = layout.tag if columns else _tag_column(layout, rows, path)
     if column is None:
         raise InputError(f"{path}: --columns names no tag", "name it, such as --columns word,tag")
@@ -457,9 +442,9 @@ def read_conll(path: str, decoder: Decoder, progress: Progress, columns: Sequenc
             tuple(islice(remaining, len(words))),
             group=f"{path}, document {words[0].document}" if words[0].document else "",
         )
-        for _, words in read
+        for words in read
     ]
-    tagged = in_iob2(sentences, lambda i, j: f"{path}, line {read[i][1][j].line}, column {column + 1}", path, progress)
+    tagged = in_iob2(sentences, lambda i, j: f"{path}, line {read[i][j].line}, column {column + 1}", path, progress)
     if note := layout.described(column):
         progress.note(f"{path}: {note}")
     return tagged

@@ -139,13 +139,8 @@ def with_carried_ends(units: IntArray, logits: Array) -> Array:
     return carried
 
 
-@dataclass(frozen=True)
-class Span:
-    """The words ``first`` to ``last``, inclusive, and the sum of their start and end logits."""
-
-    first: int
-    last: int
-    logit: float
+Span = tuple[int, int, float]
+"""The first and the last word, and the sum of their start and end logits."""
 
 
 def furthest_words(sizes: IntArray, max_pieces: int) -> IntArray:
@@ -177,7 +172,7 @@ def best_spans(units: IntArray, logits: Array, max_chars: int, last_words: IntAr
         last = first + np.arange(len(first)) - np.repeat(offsets_of(n_ends)[:-1], n_ends)
         block = first, last, starts[first] + ends[last]
         best = _highest(*map(np.concatenate, zip(best, block, strict=True)))
-    return map(Span, *(values.tolist() for values in best))
+    return zip(*(values.tolist() for values in best), strict=True)
 
 
 def _highest(first: IntArray, last: IntArray, scores: Array) -> tuple[IntArray, IntArray, Array]:
@@ -191,9 +186,9 @@ def _highest(first: IntArray, last: IntArray, scores: Array) -> tuple[IntArray, 
 def candidates(context: str, units: IntArray, spans: Iterable[Span], n_best: int) -> list[Candidate]:
     """The first ``n_best`` of ``spans`` with different texts, in order."""
     by_text: dict[str, Candidate] = {}
-    for span in spans:
-        start, end = int(units[span.first, 0]), int(units[span.last, 1])
-        by_text.setdefault(context[start:end], Candidate(context[start:end], start, end, span.logit))
+    for first, last, logit in spans:
+        start, end = int(units[first, 0]), int(units[last, 1])
+        by_text.setdefault(context[start:end], Candidate(context[start:end], start, end, logit))
         if len(by_text) == n_best:
             break
     return list(by_text.values())

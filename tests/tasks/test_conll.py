@@ -115,7 +115,8 @@ def test_dialects(tmp_path: Path, name: str) -> None:
     assert bool(notes.notes) == bool(said)
     assert not said or said in re.sub(r"of \d+", "of N", notes.notes[0])
     lines = enumerate(content.splitlines(keepends=True), start=1)
-    read_words = [tuple(row.columns[layout.word] for row in rows) for layout, rows in conll_sentences(lines, "a")]
+    layout, read_rows = conll_sentences(lines, "a")
+    read_words = [tuple(row.columns[layout.word] for row in rows) for rows in read_rows]
     assert read_words == [sentence.words for sentence in TWO], "as predict reads it"
 
 

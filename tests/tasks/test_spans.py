@@ -110,12 +110,12 @@ def test_a_character_belongs_to_the_unit_around_it(context: str, characters: lis
 
 def slowly(units: np.ndarray, logits: np.ndarray, max_chars: int) -> list[Span]:
     spans = [
-        Span(k, last, float(logits[k, 0]) + float(logits[last, 1]))
+        (k, last, float(logits[k, 0]) + float(logits[last, 1]))
         for k in range(len(units))
         for last in range(k, len(units))
         if units[last, 1] - units[k, 0] <= max_chars and np.isfinite(logits[k, 0]) and np.isfinite(logits[last, 1])
     ]
-    return sorted(spans, key=lambda span: -span.logit)  # stable: ties stay in order
+    return sorted(spans, key=lambda span: -span[2])  # stable: ties stay in order
 
 
 @pytest.mark.slow
@@ -136,7 +136,7 @@ def test_spans_have_at_most_so_many_pieces() -> None:
         units = word_units(" ".join("x" * length for length in rng.integers(1, 12, 40)))
         logits = rng.normal(size=(len(units), 2)).astype(np.float32)
         sizes = rng.integers(0, 5, len(units))
-        fit = [span for span in slowly(units, logits, 500) if sizes[span.first : span.last + 1].sum() <= 6]
+        fit = [span for span in slowly(units, logits, 500) if sizes[span[0] : span[1] + 1].sum() <= 6]
         assert list(best_spans(units, logits, 500, furthest_words(sizes, 6))) == fit
 
 
@@ -172,8 +172,8 @@ def test_a_piece_of_two_units_ends_in_the_second() -> None:
     carried = with_carried_ends(units, logits)
     assert carried[:, 0].tolist() == logits[:, 0].tolist()
     assert carried[:, 1].tolist() == [0, -np.inf, 6, 1]
-    best = next(best_spans(units, carried, 500))
-    assert context[units[best.first, 0] : units[best.last, 1]] == "Parkinson's"
+    first, last, _ = next(best_spans(units, carried, 500))
+    assert context[units[first, 0] : units[last, 1]] == "Parkinson's"
     # A word that stands alone and has no piece is never chosen.
     alone = word_units("heart x rate", "punct")
     assert with_carried_ends(alone, logits[:3])[:, 1].tolist() == [0, 6, -np.inf]
