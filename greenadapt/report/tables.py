@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from greenadapt.errors import as_percent, counted, duration, one_line, rounded
+from greenadapt.errors import as_percent, counted, one_line, rounded
 from greenadapt.store.files import Json
 
 VIEW_NAMES = {
@@ -94,20 +94,19 @@ def assessment(result: Json) -> list[str]:
 
     The average of both tokenizations decides; a sentence is added for a single tokenization whose interval is above 0.
     """
-    base, mean, *single = result["rows"]
+    _, mean, *single = result["rows"]
     better = [row for row in single if row["low"] > 0]
     gain = f"{_with_ends(result, mean)} over the base model"
-    took = duration(base["training"] + mean["training"] + sum(row["predicting"] for row in result["rows"]))
     if not any(row["score"] for row in result["rows"]):
         lines = ["Neither model learned the task, all scores are 0: give more --epochs, or a higher --lr."]
     elif result["verdict"] == "helps":
-        lines = [f"Adaptation helps: {gain}; {took}. Use both tokenizations."]
+        lines = [f"Adaptation helps: {gain}. Use both tokenizations."]
     elif result["verdict"] == "hurts":
-        lines = [f"Adaptation hurts: {gain}; {took}. Keep the base model, or try expand with a higher --min-count."]
+        lines = [f"Adaptation hurts: {gain}. Keep the base model, or try expand with a higher --min-count."]
     elif result["verdict"] == "unclear":
-        lines = [f"No clear difference: {gain}; {took}. Keep the base model."]
+        lines = [f"No clear difference: {gain}. Keep the base model."]
     else:
-        lines = [f"No verdict, since --max-steps ended the trainings early: {gain}; {took}. Leave it out for one."]
+        lines = [f"No verdict, since --max-steps ended the trainings early: {gain}. Leave it out for one."]
     if better:
         best = max(better, key=lambda row: float(row["score"]))
         lines.append(

@@ -284,18 +284,14 @@ def print_folds(result: Json) -> None:
     """Print the results of ``cross_validate``: the answer in a sentence or two, and a table."""
     print_lines([*assessment(result), ""])
     base, *ours = result["rows"]
-    rows = [[base["read_by"], figure(base["score"]), "", "", _seconds(base)]]
+    rows = [[base["read_by"], figure(base["score"]), "", ""]]
     for row in ours:
         name = f"adapted, read by {VIEW_NAMES[row['read_by']]}"
-        rows.append([name, figure(row["score"]), signed(row["difference"]), _interval(row), _seconds(row)])
-    columns = ["model", result["main"], "difference", "95 % interval", "training, predicting"]
+        rows.append([name, figure(row["score"]), signed(row["difference"]), _interval(row)])
+    columns = ["model", result["main"], "difference", "95 % interval"]
     seeds = f", {counted(result['seeds'], 'seed')}" if result["seeds"] > 1 else ""
     title = f"{counted(result['folds'], 'fold')} of {counted(result['examples'], 'example')}{seeds}, scores in percent"
     print_table(title, columns, rows)
-
-
-def _seconds(row: Json) -> str:
-    return f"{row['training']:,.0f} s, {row['predicting']:,.1f} s"
 
 
 def _small(number: float) -> str:

@@ -1,6 +1,5 @@
 """Compare fine-tuned models on a test set or by cross-validation, with confidence intervals of their differences."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
@@ -122,10 +121,9 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
 
     ``rows`` are the base model and, by each of ``VIEWS``, the adapted model: ``score``, for the adapted model the
     ``difference`` to the base model with its 95 % interval ``low`` to ``high`` (a paired bootstrap over seeds and the
-    examples of all folds, or contexts of questions, as ``resampled`` says), and the seconds of ``training`` and
-    ``predicting`` over all folds. ``verdict`` is ``helps``, ``unclear`` or ``hurts``, by the interval of ``mean``;
-    ``None`` if ``max_steps`` ends the trainings early, since all steps may turn it round. No interval covers the choice
-    of the training examples.
+    examples of all folds, or contexts of questions, as ``resampled`` says). ``verdict`` is ``helps``, ``unclear`` or
+    ``hurts``, by the interval of ``mean``; ``None`` if ``max_steps`` ends the trainings early, since all steps may turn
+    it round. No interval covers the choice of the training examples.
 
     The models of the folds are results in HOME, and are not trained again. Raises ``UsageError`` if the model has no
     added words or no known base, ``InputError`` if the base model changed since, and what ``finetune`` raises, before
@@ -155,11 +153,6 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
         ]
     )  # all are checked before the first one is trained
     train_on_cluster(session, runs, names)
-    # Imported here, since the first run's seconds would include it.
-    import transformers.modeling_utils  # noqa: F401
-
-    import greenadapt.training.finetune  # noqa: F401
-
     pairs = [runs[number : number + 2] for number in range(0, len(runs), 2)]
     measured = [[_measure(run, out) for run in pair] for pair, out in zip(pairs, left_out, strict=True)]
     ordered = [example for out in left_out for example in out]
@@ -198,63 +191,44 @@ def _base_of(adapted: PretrainedModel) -> str:
     return base
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """The statistics of one model on the examples of a fold that it was not trained on, and its seconds."""
+def _measure(run: Finetuning, examples: Sequence[Any]) -> dict[str, Array]:
+    """Train on all folds but one, whose ``examples`` the model then predicts under each seed.
 
-    statistics: dict[str, Array]
-    """By view, (n_seeds, n_examples, m), see ``Task.statistics``."""
-    training: float
-    predicting: dict[str, float]
-    """By view."""
-
-
-def _measure(run: Finetuning, examples: Sequence[Any]) -> _Measured:
-    """Train on all folds but one, whose ``examples`` the model then predicts under each seed."""
+    Returns its statistics by view, (n_seeds, n_examples, m), see ``Task.statistics``.
+    """
     result = run_together(run)
     views = VIEWS if has_added_words(run.start.model.folder) else VIEWS[1:2]
     statistics: dict[str, list[Array]] = {view: [] for view in views}
-    seconds: dict[str, float] = dict.fromkeys(views, 0.0)
     precision, max_tokens = run.request.training.precision, run.request.run.max_tokens
     for seed in run.request.seeds:
         reading = ReadingOptions(views[0], seed=seed, precision=precision, max_tokens=max_tokens)
         opened = OpenedModel.open(TaskFolder.open(str(result.path), seed), reading)
         for view in views:
             model = replace(opened, settings=replace(opened.settings, pool=view))
-            begin, predictions = time.perf_counter(), []
+            predictions = []
             with run.session.progress.bar(f"seed {seed}, {view}", len(examples), "examples") as bar:
                 for example, logits in model.logits(model.inputs(examples)):
                     predictions.append(model.task.decode(example, logits))
                     bar.advance(1)
-            seconds[view] += time.perf_counter() - begin
             statistics[view].append(model.task.statistics(examples, predictions))
-    stacked = {view: np.stack(arrays) for view, arrays in statistics.items()}
-    return _Measured(stacked, result.manifest.cost["seconds"], seconds)
+    return {view: np.stack(arrays) for view, arrays in statistics.items()}
 
 
 def _compared(
-    task: Task[Any], examples: Sequence[Any], pairs: Sequence[Sequence[_Measured]], *, has_verdict: bool
+    task: Task[Any], examples: Sequence[Any], pairs: Sequence[Sequence[dict[str, Array]]], *, has_verdict: bool
 ) -> Json:
-    """``main``, ``resampled``, ``rows`` and ``verdict``, from the base model and the adapted one on each fold."""
+    """``main``, ``resampled``, ``rows`` and ``verdict``, from the base model's and the adapted one's statistics on each
+    fold.
+    """
     groups = groups_of(examples)
-
-    def over_folds(folds: Sequence[_Measured], view: str) -> tuple[Array, str, Json]:
-        joined = np.concatenate([fold.statistics[view] for fold in folds], axis=1)
-        seconds = {
-            "training": sum(fold.training for fold in folds),
-            "predicting": sum(fold.predicting[view] for fold in folds),
-        }
-        return *resampled(joined, *groups), seconds
-
     of_base, of_adapted = zip(*pairs, strict=True)
-    base_draws, unit, seconds = over_folds(of_base, next(iter(of_base[0].statistics)))
-    score = float(task.main_score(base_draws.sum(axis=1)).mean())
-    rows: list[Json] = [{"read_by": BASE, "score": score, **seconds}]
+    base_draws, unit = resampled(np.concatenate([next(iter(fold.values())) for fold in of_base], axis=1), *groups)
+    rows: list[Json] = [{"read_by": BASE, "score": float(task.main_score(base_draws.sum(axis=1)).mean())}]
     for view in VIEWS:
-        draws, _, seconds = over_folds(of_adapted, view)
+        draws, _ = resampled(np.concatenate([fold[view] for fold in of_adapted], axis=1), *groups)
         gain = paired(draws, base_draws, task.main_score)
         row = {"read_by": view, "score": gain.ours, "difference": gain.difference, "low": gain.low, "high": gain.high}
-        rows.append({**row, **seconds})
+        rows.append(row)
     decisive = rows[1]
     verdict = "helps" if decisive["low"] > 0 else "hurts" if decisive["high"] < 0 else "unclear"
     return {"main": task.main, "resampled": unit, "rows": rows, "verdict": verdict if has_verdict else None}

@@ -193,7 +193,6 @@ def test_the_scores_are_those_of_models_trained_on_files_of_each_fold(ours: Path
     figures = [rows["mean"][name] for name in ("score", "low", "high")]
     assert figures == pytest.approx([expected.ours, expected.low, expected.high])
     assert len({row["score"] for row in rows.values()}) > 2
-    assert all(row["training"] > 0 and row["predicting"] > 0 for row in rows.values())
     begin = {"helps": "Adaptation helps", "unclear": "No clear difference", "hurts": "Adaptation hurts"}
     assert assessment(result)[0].startswith(begin[result["verdict"]])
 
@@ -225,9 +224,7 @@ def test_finished_folds_are_kept(ours: Path, tmp_path: Path, monkeypatch: pytest
     assert any("fold 2 of 2, base model: seed 0: resuming from step 3" in note for note in resumed.notes)
     again = _validate(tmp_path, request)
     assert {file: file.stat().st_mtime_ns for file in results} == results
-    for row in (*first["rows"], *again["rows"]):
-        row["predicting"] = 0
-    assert again == first  # seconds of training included
+    assert again == first
     assert len([*(tmp_path / "ws" / "results").iterdir()]) == 4
 
 
