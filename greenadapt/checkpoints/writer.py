@@ -47,10 +47,26 @@ def write_expanded(
             f"new rows have {new_rows.shape[1]} dimensions, the embedding of {checkpoint.folder} has {checkpoint.dim}",
             "align the vectors with this model",
         )
-    tensors = _grow(checkpoint, new_rows, replaced or {})
+    n_new, replaced = new_rows.shape[0], replaced or {}
+    # Name → the new rows, and the replaced ones.
+    changes: dict[str, tuple[Tensor, Mapping[int, Array]]] = {checkpoint.embedding_name: (new_rows, replaced)}
+    if checkpoint.decoder_name is not None:
+        decoder = checkpoint[checkpoint.decoder_name]
+        # The new rows are in the space of the embedding, which differs from that of an untied decoder.
+        if same_arrays(decoder, checkpoint.embedding()):
+            changes[checkpoint.decoder_name] = new_rows, replaced
+        else:
+            changes[checkpoint.decoder_name] = _constant(0, (n_new, decoder.shape[1]), decoder), {}
+    for name in checkpoint.bias_names:
+        bias = checkpoint[name]
+        changes[name] = _constant(bias.min(), (n_new,), bias), {}
+    tensors: dict[str, Tensor] = {
+        name: _extend(name, checkpoint[name], *changes[name]) if name in changes else checkpoint[name]
+        for name in checkpoint.names
+    }
     folder.mkdir(parents=True, exist_ok=True)
     write_weights(folder, tensors)
-    config = {**checkpoint.config, "vocab_size": checkpoint.n_rows + new_rows.shape[0]}
+    config = {**checkpoint.config, "vocab_size": checkpoint.n_rows + n_new}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
@@ -72,27 +88,6 @@ def copy_side_files(source: Path, folder: Path) -> None:
         (folder / name).mkdir(exist_ok=True)
         for file in chain.from_iterable((source / name).glob(pattern) for pattern in _MODULE_FILES):
             shutil.copyfile(file, folder / name / file.name)
-
-
-def _grow(checkpoint: Checkpoint, new_rows: Tensor, replaced: Mapping[int, Array]) -> dict[str, Tensor]:
-    """All weights by name, in the order of ``checkpoint``, with new rows in those of the vocabulary."""
-    n_new, embedding = new_rows.shape[0], checkpoint.embedding()
-    # Name → the new rows, and the replaced ones.
-    changes: dict[str, tuple[Tensor, Mapping[int, Array]]] = {checkpoint.embedding_name: (new_rows, replaced)}
-    if checkpoint.decoder_name is not None:
-        decoder = checkpoint[checkpoint.decoder_name]
-        # The new rows are in the space of the embedding, which differs from that of an untied decoder.
-        if same_arrays(decoder, embedding):
-            changes[checkpoint.decoder_name] = new_rows, replaced
-        else:
-            changes[checkpoint.decoder_name] = _constant(0, (n_new, decoder.shape[1]), decoder), {}
-    for name in checkpoint.bias_names:
-        bias = checkpoint[name]
-        changes[name] = _constant(bias.min(), (n_new,), bias), {}
-    return {
-        name: _extend(name, checkpoint[name], *changes[name]) if name in changes else checkpoint[name]
-        for name in checkpoint.names
-    }
 
 
 def _extend(name: str, weight: Array, new_rows: Tensor, replaced: Mapping[int, Array]) -> Tensor:

@@ -93,15 +93,6 @@ def test_up_to_date_and_what_makes_it_anew(tiny_model: TinyModel, tmp_path: Path
     assert set(first.manifest.facts["losses"]) == {"heldout", "general"}
     assert not pretrain(session(tmp_path), first_request).fresh
     assert not pretrain(session(tmp_path), replace(first_request, run=RunConfig(max_tokens=999))).fresh
-    (text,) = first_request.texts
-    text = str(Path(text).rename(tmp_path / "moved.txt"))
-    assert not pretrain(session(tmp_path), replace(first_request, texts=(text,))).fresh
-    text_file(tmp_path / "other.txt", 10, 7)
-    with pytest.raises(
-        ConflictError, match=rf"\(text 1: {first_request.texts[0]} → {tmp_path / 'other.txt'}\): choose"
-    ):
-        pretrain(session(tmp_path), replace(first_request, texts=(str(tmp_path / "other.txt"),)))
-    Path(text).rename(first_request.texts[0])
     text_file(tmp_path / "general.txt", 10, 6)
     with pytest.raises(ConflictError, match=r"holds another result \(general text changed\)"):
         pretrain(session(tmp_path), first_request)

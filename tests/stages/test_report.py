@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from greenadapt.cli import app
 from greenadapt.store.results import read_manifest
-from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from tests.conftest import Run, tiny_model_in
 from tests.support.small_tasks import KNOWN, ner_file, worded_model
 
@@ -92,19 +91,6 @@ def test_the_page_has_the_numbers_of_the_manifests(results: Path, of_workspace: 
     (quality, _form) = by_caption["Rows of held-out words, predicted"]
     assert quality[2] == f"{figures['r2']:.3f}"
     assert quality[5] == f"{figures['base_rows']['cosine']['precision_at_10']:.1%}"
-
-
-@pytest.mark.slow
-def test_the_pieces_per_word_are_those_of_the_text(results: Path, of_workspace: tuple[dict[str, Any], Any]) -> None:
-    tokenizer = DualTokenizer.load(next((results / "ws").glob("names/*/*/expand")))
-    lines = (results / "papers.txt").read_text("utf-8").splitlines()
-    lines = list(dict.fromkeys(lines))
-    encodings = tokenizer.encode_batch(lines)
-    words = sum(encoding.n_words for encoding in encodings)
-    before, after = (sum(len(getattr(encoding, view).ids) for encoding in encodings) for view in ("base", "expanded"))
-    assert f"takes {before / words:.3f} pieces per word of the text, {after / words:.3f} with the" in (
-        of_workspace[1].text_content()
-    )
 
 
 @pytest.mark.slow
