@@ -162,11 +162,7 @@ def connected(address: str) -> Iterator[Cluster]:
         _require_listening(address)
     try:
         ray.init(**options)
-    except ray.exceptions.AuthenticationError:
-        raise MissingError(
-            "RAY_AUTH_MODE is token, and there is no token", "put the cluster's into ~/.ray/auth_token"
-        ) from None
-    except (ConnectionError, TimeoutError) as error:
+    except (ConnectionError, TimeoutError, ray.exceptions.AuthenticationError) as error:
         raise MissingError(
             f"no Ray cluster was found at {address}, or it asks for another token ({first_line(error)})",
             "start one with ray start --head, give its address, or use --cluster local; if it asks for a token, set "
@@ -274,11 +270,6 @@ class Spread:
     address: str
     gpus: float | None = None
     """``None``: 1 if the cluster has GPUs."""
-
-    @classmethod
-    def of(cls, address: str | None, gpus: float | None) -> "Spread | None":
-        """The cluster at ``address``; ``None``, for this machine alone, if there is none."""
-        return None if address is None else cls(address, gpus)
 
     def over(
         self, opening: Callable[..., Callable[[Item], Answer]], items: Iterable[Item], *arguments: Any

@@ -171,15 +171,11 @@ class CorpusConfig(Checked):
 class TextOptions(Checked):
     """How to read a corpus; ``None`` is the default."""
 
-    format: Annotated[str | None, Option("Format of a text file, if its name does not say.", panel=Panel.TEXT)] = None
+    PANEL = Panel.TEXT
+    format: Annotated[str | None, Option("Format of a text file, if its name does not say.")] = None
     fields: Annotated[
         tuple[str, ...],
-        Option(
-            "Field (JSON lines) or column (CSV, TSV) that holds text; repeatable.",
-            "--field",
-            panel=Panel.TEXT,
-            unset="text",
-        ),
+        Option("Field (JSON lines) or column (CSV, TSV) that holds text; repeatable.", "--field", unset="text"),
     ] = ()
     sample_by: Annotated[SampleBy | None, SAMPLE_BY] = None
     keep_duplicates: Annotated[
@@ -198,17 +194,17 @@ class TextOptions(Checked):
 
     def of_recipe(self) -> dict[str, Any]:
         """The settings of the recipe that the user set."""
-        settings = {"format": self.format, "fields": self.fields, "sample_by": self.sample_by}
-        return {name: value for name, value in settings.items() if value}
+        return self._set(format=self.format, fields=self.fields or None, sample_by=self.sample_by)
 
     def of_config(self) -> dict[str, Any]:
         """The settings of ``CorpusConfig`` that the user set."""
-        settings = {
-            "keep_duplicates": self.keep_duplicates,
-            "strict": self.strict,
-            "lenient": None if self.strict is None else not self.strict,
-            "heldout": self.heldout,
-        }
+        lenient = None if self.strict is None else not self.strict
+        return self._set(
+            keep_duplicates=self.keep_duplicates, strict=self.strict, lenient=lenient, heldout=self.heldout
+        )
+
+    @staticmethod
+    def _set(**settings: Any) -> dict[str, Any]:
         return {name: value for name, value in settings.items() if value is not None}
 
 
@@ -264,13 +260,13 @@ class AlignConfig(Checked):
 class ExpandConfig(Checked):
     """Which words get a row, how the row is computed, and how the checkpoint is written."""
 
+    PANEL = Panel.ROWS
     rows: Annotated[
         RowChoice,
         Option(
             "How a new row is computed: the mapped vector (map), scaled to the norm of the base rows (norm), the mean "
             "of the word's pieces (pieces), a fit on vector, count and pieces (form), or the best of norm, pieces and "
             "form on held-out words (auto).",
-            panel=Panel.ROWS,
             paper="map",
         ),
     ] = "form"
@@ -289,12 +285,10 @@ class ExpandConfig(Checked):
             needs="--rows map",
         ),
     ] = False
-    max_words: Annotated[Count | None, Option("Add at most this many words, the most frequent.", panel=Panel.ROWS)] = (
-        None
-    )
-    min_count: Annotated[Count, Option("Add only words that occur at least this often.", panel=Panel.ROWS)] = 1
+    max_words: Annotated[Count | None, Option("Add at most this many words, the most frequent.")] = None
+    min_count: Annotated[Count, Option("Add only words that occur at least this often.")] = 1
     restrict_to: Annotated[
-        tuple[str, ...], Option("Add only words that occur in this file; repeatable.", panel=Panel.ROWS, is_path=True)
+        tuple[str, ...], Option("Add only words that occur in this file; repeatable.", is_path=True)
     ] = ()
     """Does not change the tokenization of these files with ``oov="base"``."""
 
@@ -418,11 +412,7 @@ class TaskConfig(Checked):
     ] = None
     max_length: Annotated[
         Length | None,
-        Option(
-            "Maximum number of pieces of an input.",
-            panel=Panel.TRAINING,
-            unset="the model's maximum",
-        ),
+        Option("Maximum number of pieces of an input.", panel=Panel.TRAINING, unset="the model's maximum"),
     ] = None
 
     def __post_init__(self) -> None:
@@ -473,8 +463,7 @@ class TrainConfig(Checked):
         ),
     ] = "sample"
     pool: Annotated[
-        Pool,
-        Option("Predict by the mean of both tokenizations, or by base or expanded alone.", paper="mean"),
+        Pool, Option("Predict by the mean of both tokenizations, or by base or expanded alone.", paper="mean")
     ] = "mean"
     epochs: Annotated[
         Count,
@@ -505,11 +494,7 @@ class TrainConfig(Checked):
     precision: Annotated[Precision, _PRECISION] = "auto"
     keep: Annotated[
         Keep,
-        Option(
-            "Keep the last epoch's model, or the best on --dev.",
-            paper="last",
-            unset="best with --dev, else last",
-        ),
+        Option("Keep the last epoch's model, or the best on --dev.", paper="last", unset="best with --dev, else last"),
     ] = "last"
     patience: Annotated[Count | None, Option("Stop after this many epochs without a better score on --dev.")] = None
 
@@ -558,10 +543,7 @@ class MemoryConfig(Checked):
             "--memory-source",
         ),
     ] = "paper"
-    gate_init: Annotated[
-        GateInit,
-        advanced("Initial gates: zero (the mean of its layers), or N(0, 0.02)."),
-    ] = "zero"
+    gate_init: Annotated[GateInit, advanced("Initial gates: zero (the mean of its layers), or N(0, 0.02).")] = "zero"
     project: Annotated[
         bool,
         advanced("Learn a linear map from the general model's hidden size to the domain model's.", "--memory-project"),
@@ -591,12 +573,12 @@ class MemoryConfig(Checked):
 class SamplingConfig(Checked):
     """How multitask training chooses the task of each step (arXiv 1902.02671, section 4.1)."""
 
+    PANEL = Panel.ADAPTERS
     sampling: Annotated[
         Sampling,
         Option(
             "How the task of a step is chosen: in turn (round-robin), proportional to its examples or to their "
             "square-root, or from proportional to equal shares (anneal).",
-            panel=Panel.ADAPTERS,
             paper="anneal",
         ),
     ] = "anneal"
@@ -610,8 +592,6 @@ class SamplingConfig(Checked):
 
 PALS_PAPER: dict[str, Any] = {"epochs": 25, "learning_rate": 2e-5, "weight_decay": 0.01}
 """Settings of ``TrainConfig`` in arXiv 1902.02671."""
-PALS_PAPER_SAMPLING: dict[str, Any] = {"steps_per_epoch": 2400}
-"""Settings of ``SamplingConfig`` in arXiv 1902.02671, section 4.2."""
 
 
 @dataclass(frozen=True)
@@ -831,20 +811,20 @@ ADAPTERS: dict[AdapterName, AdapterKind] = {
 class AdapterConfig(Checked):
     """What each task adds to a shared encoder (BERT and PALs, arXiv 1902.02671)."""
 
-    adapter: Annotated[
-        AdapterName, Option("Adapter that each task adds to the encoder; none: only a head.", panel=Panel.ADAPTERS)
-    ] = "pals"
-    """Projected attention with projections shared by all layers (``pals``), low-rank layers, narrow attention or
-    feed-forward layers with their own or shared projections, a factor for each element (``lhuc``), two bottlenecks per
-    layer (``houlsby``; with PALs instead of the second, ``houlsby-pals``), layers on top of the encoder (``top-…``,
-    ``bert-layer``; the feed-forward parts of ``top-ffn-2`` have two hidden layers), or only heads."""
+    PANEL = Panel.ADAPTERS
+    adapter: Annotated[AdapterName, Option("Adapter that each task adds to the encoder; none: only a head.")] = "pals"
+    """- ``pals``: projected attention, with projections shared by all layers.
+    - ``low-rank``: low-rank layers.
+    - ``attention``, ``ffn``: narrow attention or feed-forward layers, with their own or shared projections.
+    - ``lhuc``: a factor for each element.
+    - ``houlsby``: two bottlenecks per layer; in ``houlsby-pals`` the second is a PAL.
+    - ``top-attention``, ``top-ffn``, ``bert-layer``: layers on top of the encoder.
+    - ``top-ffn-2``: like ``top-ffn``, with two hidden layers.
+    - ``none``: only heads."""
     size: Annotated[
         Count | None,
         Option(
-            "Width of the adapters.",
-            "--adapter-size",
-            panel=Panel.ADAPTERS,
-            unset="the paper's, in proportion to the model's hidden size",
+            "Width of the adapters.", "--adapter-size", unset="the paper's, in proportion to the model's hidden size"
         ),
     ] = None
     layers: Annotated[
@@ -877,7 +857,7 @@ class AdapterConfig(Checked):
             "Share the adapters' down and up projections between all tasks (worse in the paper).", "--share-projections"
         ),
     ] = False
-    freeze_encoder: Annotated[bool, Option("Train only adapters and heads.", panel=Panel.ADAPTERS)] = False
+    freeze_encoder: Annotated[bool, Option("Train only adapters and heads.")] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

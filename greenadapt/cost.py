@@ -101,10 +101,6 @@ class Cost:
         peak = max(self.peak_memory_bytes, second.peak_memory_bytes)
         return Cost(**{**sums, **sources, "peak_memory_bytes": peak})
 
-    def as_dict(self) -> dict[str, Any]:
-        """The cost for JSON; ``Cost(**cost.as_dict())`` restores it."""
-        return asdict(self)
-
 
 def total(costs: Iterable[Mapping[str, Any]]) -> Cost:
     """The cost of several stages in sequence, from their manifests; a missing entry counts as 0."""

@@ -4,16 +4,16 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
-from multiprocessing import popen_spawn_posix, spawn
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path, PurePosixPath
 from queue import SimpleQueue
-from types import FunctionType, SimpleNamespace
+from types import ModuleType
 from typing import Any, TypeVar
 
 
@@ -54,21 +54,15 @@ def worker_pool(workers: int, start: Callable[..., None] | None = None, *argumen
     return ProcessPoolExecutor(workers, _Context(), _start, (start, arguments))
 
 
-def _preparation(name: str) -> dict[str, Any]:
-    return {key: value for key, value in spawn.get_preparation_data(name).items() if not key.startswith("init_main_")}
-
-
-def _launcher() -> Any:
-    """The class that starts a process, here with ``_preparation``."""
-    popen: Any = popen_spawn_posix
-    names = {**vars(popen), "spawn": SimpleNamespace(**{**vars(spawn), "get_preparation_data": _preparation})}
-    return type("Popen", (popen.Popen,), {"_launch": FunctionType(popen.Popen._launch.__code__, names)})
-
-
 class _Process(SpawnProcess):
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802  (the name in multiprocessing)
-        return _launcher()(process_obj)
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")  # what a worker imports as the main script: nothing
+        try:
+            return SpawnProcess._Popen(process_obj)
+        finally:
+            sys.modules["__main__"] = main
 
 
 class _Context(SpawnContext):

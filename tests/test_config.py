@@ -2,15 +2,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from greenadapt.config import (
-    MIN_ALPHA,
-    AlignConfig,
-    ExpandConfig,
-    MemoryConfig,
-    QaConfig,
-    TaskConfig,
-    W2VConfig,
-)
+from greenadapt.config import MIN_ALPHA, AlignConfig, ExpandConfig, MemoryConfig, QaConfig, TaskConfig, W2VConfig
 from greenadapt.errors import UsageError
 from greenadapt.vectors.engine.stream import NOISE_EXPONENT
 

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -55,8 +55,8 @@ def test_a_gpu_counts_if_the_work_allocated_memory_there(
 
 def test_a_stage_without_a_cost_counts_as_nothing() -> None:
     cost_of_stage = estimate(10, 5, 700)
-    assert total([{}, cost_of_stage.as_dict(), {"seconds": 2.0}]) == cost_of_stage + Cost(seconds=2.0)
-    assert total([{}, cost_of_stage.as_dict()]) == cost_of_stage
+    assert total([{}, asdict(cost_of_stage), {"seconds": 2.0}]) == cost_of_stage + Cost(seconds=2.0)
+    assert total([{}, asdict(cost_of_stage)]) == cost_of_stage
     assert total([]) == Cost()
 
 
@@ -66,7 +66,7 @@ def test_costs_of_attempts_add_up_and_survive_json() -> None:
     assert (summed.seconds, summed.cpu_seconds, summed.peak_memory_bytes) == (11, 25, 700)
     for name in ("energy_kwh", "co2_kg", "usd_low", "usd_high"):
         assert getattr(summed, name) == pytest.approx(getattr(first, name) + getattr(second, name))
-    assert Cost(**json.loads(json.dumps(summed.as_dict()))) == summed
+    assert Cost(**json.loads(json.dumps(asdict(summed)))) == summed
     of_gpus = replace(first, energy_source="of GPUs")
     assert (first + of_gpus + second).energy_source == f"{first.energy_source}; of GPUs"
 

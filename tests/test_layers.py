@@ -34,13 +34,8 @@ LAYERS = [
 ]
 # Within a package, folders import its loose files; in these it is the loose files that import the folders.
 LOOSE_ABOVE = ["vectors", "cli"]
-SIBLINGS = [
-    ("inference.qa", "inference.search"),
-]
-FILES_ABOVE = [
-    ("stages.report", "stages.finetune"),
-    ("stages.pretrain", "stages.finetune"),
-]
+SIBLINGS = [("inference.qa", "inference.search")]
+FILES_ABOVE = [("stages.report", "stages.finetune"), ("stages.pretrain", "stages.finetune")]
 """Files that import a folder of their package."""
 TORCH_FREE = [
     *(

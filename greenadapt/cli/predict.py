@@ -111,7 +111,7 @@ def predict(
         _require_ner([kind.name for kind in predictor.tasks.values()], "--bio" if bio else "--spans")
     if least_certain is not None:
         _check_scored([*predictor.tasks.values()])
-    spread = Spread.of(options.cluster, options.gpus_each)
+    spread = Spread(options.cluster, options.gpus_each) if options.cluster else None
     is_seen = out is None or is_written_through(out)
     with open_output(out) as (stream, is_ascii):
         escape: Callable[[str], str] = str

@@ -136,7 +136,7 @@ def qa(
         _save_answers(o.make_session(options, out=out), request, as_json=as_json)
         return
     is_read = sys.stdout.isatty() and not as_json
-    spread = Spread.of(options.cluster, options.gpus_each)
+    spread = Spread(options.cluster, options.gpus_each) if options.cluster else None
     answerer = Answerer(request, make_progress(is_read=is_read), spread)
     for row in answerer.rows():
         (print_answers if is_read else print_json)(row)

@@ -3,7 +3,7 @@
 import math
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any
@@ -154,7 +154,7 @@ def cost_section(stages: Sequence[StageData]) -> Section:
     """Time and energy of each result, and the commands."""
     whole = total(stage.cost for stage in stages)
     rows = [_cost_row(stage.name, stage.cost) for stage in stages if stage.cost]
-    rows.append(_cost_row("all", whole.as_dict()))
+    rows.append(_cost_row("all", asdict(whole)))
     columns = ["result", "seconds", "CPU seconds", "peak memory (MB)", "energy (Wh)", "CO2 (g)", "cents, at most"]
     values = [{"result": stage.name, "seconds": stage.cost["seconds"]} for stage in stages if stage.cost]
     encoding = {"y": _names("result"), "x": {"field": "seconds", "type": "quantitative", "title": None}}

@@ -201,6 +201,6 @@ def _card(session: Session, aligned: Result, config: ExpandConfig, work: Path, o
         rows=facts["rows"],
         imported=fitted_vectors(aligned).imported,
         reads_sentences=reads_sentences(work),
-        cost=total([*(manifest.cost for manifest in manifests), cost]).as_dict(),
+        cost=asdict(total([*(manifest.cost for manifest in manifests), cost])),
     )
     return card.text()

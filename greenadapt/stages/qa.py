@@ -41,7 +41,7 @@ def answer(session: Session, request: QaRequest) -> Result:
     if sources.documents:
         config["sample_by"] = sources.sampled_by or "line"
     session.check_out(QA, config)
-    spread = Spread.of(session.cluster, session.gpus_each)
+    spread = Spread(session.cluster, session.gpus_each) if session.cluster else None
     answerer = Answerer(request, session.progress, spread)
     model = answerer.model
 

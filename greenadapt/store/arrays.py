@@ -120,9 +120,7 @@ def _header(path: Path) -> tuple[dict[str, str], dict[str, _Entry], int]:
 
 
 def write_arrays(
-    path: Path,
-    arrays: Mapping[str, "Array | Streamed"],
-    metadata: Mapping[str, str] | None = None,
+    path: Path, arrays: Mapping[str, "Array | Streamed"], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write ``arrays`` as one safetensors file, in the given order, in pieces."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}

@@ -264,36 +264,17 @@ LARGEST_JSON = 1 << 30
 """Bytes of the largest JSON file that is read; the tokenizer of a large model has a tenth of them."""
 
 
-def read_bounded(path: Path, hint: str = AGAIN) -> bytes:
-    """The content of a JSON file; raises ``InputError`` for a folder, and for more than ``LARGEST_JSON`` bytes."""
-    try:
-        return read_small(path, LARGEST_JSON)
-    except IsADirectoryError:
-        raise InputError(f"{path} is not a file", hint) from None
-
-
-def read_json(path: Path, hint: str = AGAIN) -> Any:
-    """The JSON value in ``path``, a file of another program; for greenadapt's own see ``read_own``.
-
-    Raises ``InputError`` if it holds anything else.
-    """
-    return _parse_json(read_bounded(path, hint), path, hint)
-
-
-def _parse_json(content: bytes, path: Path, hint: str) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        reason = f"is not JSON ({error})" if content.strip() else "is empty"
-        raise InputError(f"{path} {reason}", hint) from None
-
-
 def read_object(path: Path, kind: str, hint: str = AGAIN) -> Json:
-    """The JSON object in ``path``, a file that every ``kind`` (such as "model folder") has.
+    """The JSON object in ``path``, a file of another program that every ``kind`` (such as "model folder") has.
 
     Raises ``MissingError`` if there is no such file, ``InputError`` if it holds anything else.
     """
-    value = _parse_json(_content(path, kind, hint), path, hint)
+    content = _content(path, kind, hint)
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        reason = f"is not JSON ({error})" if content.strip() else "is empty"
+        raise InputError(f"{path} {reason}", hint) from None
     if not isinstance(value, dict):
         raise InputError(f"{path} is not a JSON object", hint)
     return value
@@ -341,7 +322,9 @@ def parse_own(content: bytes | str, kind: type[T], source: Path | str, hint: str
 
 def _content(path: Path, owner: str, hint: str) -> bytes:
     try:
-        return read_bounded(path, hint)
+        return read_small(path, LARGEST_JSON)
+    except IsADirectoryError:
+        raise InputError(f"{path} is not a file", hint) from None
     except (FileNotFoundError, NotADirectoryError):
         raise MissingError(f"{path.parent} is not a {owner}: it has no {path.name}", hint) from None
 

@@ -52,8 +52,6 @@ MANIFEST, CARD = "manifest.json", "README.md"
 LOCK, ATTEMPTS = ".lock", ".attempts.json"
 VERSIONS: Mapping[str, int] = {}
 """Stage → version; 1 for those that are not listed."""
-
-
 KEY_DIGITS = 12
 """Digits of the key in the name of a folder."""
 _WAIT = 0.5
@@ -220,9 +218,9 @@ def run(place: Place, job: Job, build: Build, progress: Progress) -> Result:
         if result is None and work is not None:
             result = _build(place, job, build, work)
     assert result is not None
-    if place.link is not None and not _point(place.link, place.folder, progress):
-        return replace(result, path=place.folder)
-    return result
+    if place.link is None or _point(place.link, place.folder, progress):
+        return result
+    return replace(result, path=place.folder)
 
 
 @contextmanager
@@ -231,11 +229,10 @@ def claim(place: Place, job: Job, progress: Progress) -> Iterator[Path | None]:
     ``None`` if there is a result.
     """
     with _building(place, job, progress) as work:
-        if work is not None:
-            before = _begin(work, job)
-            before.write(work)
-        elif place.find(job) is None:
-            raise AssertionError
+        if work is None:
+            place.find(job)
+        else:
+            _begin(work, job).write(work)  # `run` counts the attempt
         yield work
 
 
@@ -272,14 +269,18 @@ def _build(place: Place, job: Job, build: Build, work: Path) -> Result:
     try:
         with meter:
             outcome = build(work)
-        _require_unchanged(job)
-    except BaseException as error:
-        if isinstance(error, InputsChangedError) or not _matches(work, job.checkpoints):
-            shutil.rmtree(work, ignore_errors=True)
-        else:
+    except BaseException:
+        if _matches(work, job.checkpoints):
             with suppress(OSError):  # the disk may be full
                 before.with_attempt(meter.cost).write(work)
+        else:
+            shutil.rmtree(work, ignore_errors=True)
         raise
+    if changed := changed_since_hashed([path for entry in job.inputs.values() for path in _places(entry)]):
+        shutil.rmtree(work, ignore_errors=True)
+        raise InputError(
+            f"{changed} changed while {job.stage} read it", "run the command again once nothing writes to it"
+        )
     with stoppable() as stop:  # the work is done: publish it first
         attempts = before.with_attempt(meter.cost)
         manifest = _describe(place, job, outcome, attempts, work)
@@ -294,7 +295,7 @@ def _build(place: Place, job: Job, build: Build, work: Path) -> Result:
 def _describe(place: Place, job: Job, outcome: Outcome, attempts: "Attempts", work: Path) -> Manifest:
     """Remove what only the run needed; write the card and, last, the manifest."""
     _remove([work / ATTEMPTS, *_matches(work, job.scratch)])
-    cost = {**attempts.cost.as_dict(), "attempts": attempts.attempts}
+    cost = {**asdict(attempts.cost), "attempts": attempts.attempts}
     if job.card is not None:
         (work / CARD).write_text(job.card(work, outcome, cost), "utf-8")
     command = {} if job.command is None else {"command": job.command}
@@ -314,12 +315,9 @@ def _describe(place: Place, job: Job, outcome: Outcome, attempts: "Attempts", wo
 
 
 def _checksums(folder: Path) -> dict[str, Json]:
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    return {
-        name: {"sha256": hash_file(folder / name), "bytes": (folder / name).stat().st_size}
-        for name in names
-        if name not in (LOCK, CARD)
-    }
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    names = sorted(paths.keys() - {LOCK, CARD})
+    return {name: {"sha256": hash_file(paths[name]), "bytes": paths[name].stat().st_size} for name in names}
 
 
 @dataclass(frozen=True)
@@ -367,38 +365,22 @@ def _matches(folder: Path, patterns: Iterable[str]) -> set[Path]:
     return {path for pattern in patterns for path in folder.glob(pattern) if path.name not in (LOCK, ATTEMPTS)}
 
 
-class InputsChangedError(InputError):
-    """An input changed while a stage read it."""
-
-
-def _require_unchanged(job: Job) -> None:
-    places = [place for entry in job.inputs.values() for place in _places(entry)]
-    if changed := changed_since_hashed(places):
-        raise InputsChangedError(
-            f"{changed} changed while {job.stage} read it", "run the command again once nothing writes to it"
-        )
-
-
 def _places(entry: Mapping[str, Any]) -> list[Path]:
     """The files and folders of this machine that an input consists of."""
-    names = [_location(entry) or "", *entry.get("sources", {})]
-    return [Path(name) for name in names if name and Path(name).is_absolute()]
+    names = filter(None, [_location(entry), *entry.get("sources", {})])
+    return [Path(name) for name in names if Path(name).is_absolute()]
 
 
 def _point(link: Path, folder: Path, progress: Progress) -> bool:
     """Make the symlink ``link`` lead to ``folder``, atomically; warns and returns ``False`` if it cannot."""
-    target = Path(os.path.relpath(folder, link.parent))
     if os.path.lexists(link) and not link.is_symlink():
         progress.warn(f"{link} is no symlink, and cannot lead to the new result {folder}: move it away")
         return False
-    with suppress(OSError):
-        if link.readlink() == target:
-            return True
     fresh = link.with_name(f".{link.name}.{os.getpid()}")
     try:
         link.parent.mkdir(parents=True, exist_ok=True)
         fresh.unlink(missing_ok=True)
-        fresh.symlink_to(target)
+        fresh.symlink_to(os.path.relpath(folder, link.parent))
         fresh.replace(link)
     except OSError as error:
         progress.warn(f"{link} cannot be made to lead to the new result {folder} ({error.strerror})")
@@ -522,10 +504,8 @@ def require_sizes(result: Result) -> Result:
 
 def verified(result: Result) -> Result:
     """``result``, after comparing every checksum; raises ``InputError`` naming the damaged file."""
-    if result.checked:
-        return result
-    require_sizes(result)
-    for name, entry in result.manifest.files.items():
+    files = {} if result.checked else require_sizes(result).manifest.files
+    for name, entry in files.items():
         if hash_file(result.folder / name) != entry["sha256"]:
             raise InputError(f"{result.folder / name} is damaged: its checksum differs from the manifest's", _REMAKE)
     return replace(result, checked=True)

@@ -12,13 +12,13 @@ import pytest
 
 from greenadapt import cluster as clusters
 from greenadapt.cluster import connected
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, ResourceError
 from tests.support.small_cluster import ADDRESS
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster(nodes: Any) -> Iterator[clusters.Cluster]:
     with connected(nodes.address) as cluster:
         yield cluster
@@ -51,13 +51,10 @@ def _end_process_once(flag: str) -> str:
     return "made again"
 
 
-def test_work_is_done_on_all_nodes_and_comes_back_in_order(cluster: clusters.Cluster) -> None:
+def test_work_is_done_on_all_nodes_in_order_and_again_if_it_is_lost(cluster: clusters.Cluster, tmp_path: Path) -> None:
     assert len(cluster.nodes) == cluster.count(0) == 2
     assert len(set(cluster.on_each_node(_process).values())) == 2
     assert list(cluster.run(_square, range(20))) == [number * number for number in range(20)]
-
-
-def test_what_work_raises_is_raised_here_and_lost_work_is_done_again(cluster: clusters.Cluster, tmp_path: Path) -> None:
     answers = cluster.run(_refuse, range(9), 1)
     assert [next(answers), next(answers)] == [0, 1]
     with pytest.raises(InputError, match="2 is too much: take less"):
@@ -65,6 +62,14 @@ def test_what_work_raises_is_raised_here_and_lost_work_is_done_again(cluster: cl
     assert list(cluster.run(_end_process_once, [str(tmp_path / "flag")])) == ["made again"]
 
 
+@pytest.mark.long
+def test_work_whose_processes_die_is_given_up(cluster: clusters.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "ATTEMPTS", 1)
+    with pytest.raises(ResourceError, match="after 1 attempts"):
+        list(cluster.run(os._exit, [1]))
+
+
+@pytest.mark.long
 def test_work_ends_with_its_command(cluster: clusters.Cluster, tmp_path: Path) -> None:
     """As after Ctrl-C, which comes while it waits: other work gets the cores at once."""
 
@@ -82,22 +87,16 @@ def test_work_ends_with_its_command(cluster: clusters.Cluster, tmp_path: Path) -
     assert time.monotonic() - begin < 30
 
 
-def test_a_folder_that_nodes_do_not_see_is_refused(
+def test_what_nodes_do_not_see_is_refused(
     cluster: clusters.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("some words")
+    cluster.require_files([tmp_path, text])
     cluster.require_shared(tmp_path / "workspace")
     assert list((tmp_path / "workspace").iterdir()) == []
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=rf"node {ADDRESS} .*does not see /proc/self/cwd"):
-        cluster.require_shared(Path("/proc/self/cwd"))  # each process has its own
-    assert [path.name for path in tmp_path.iterdir()] == ["workspace"]
-
-
-def test_a_file_that_nodes_do_not_see_is_refused(
-    cluster: clusters.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "text.txt").write_text("some words")
-    cluster.require_files([tmp_path, tmp_path / "text.txt"])
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=rf"node {ADDRESS} .*does not see /proc/self/cwd/text.txt"):
-        cluster.require_files([tmp_path / "text.txt", Path("/proc/self/cwd/text.txt")])
+    here = Path("/proc/self/cwd")  # each process has its own
+    for refused in (lambda: cluster.require_files([here / "text.txt"]), lambda: cluster.require_shared(here)):
+        with pytest.raises(InputError, match=rf"node {ADDRESS} .*does not see /proc/self/cwd"):
+            refused()

@@ -12,7 +12,7 @@ import pytest
 
 from greenadapt.store.files import hash_file
 from tests.conftest import Run, last_line
-from tests.support.small_cluster import ADDRESS, add_node, free_port
+from tests.support.small_cluster import ADDRESS, free_port
 from tests.support.small_tasks import TinyModel, adapted, lines, ner_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
@@ -55,7 +55,6 @@ def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_f
     spoiling.start()
     failed = run_alone(*command, "--out", "spread/run", "--cluster", nodes.address, code=1)
     spoiling.join(60)
-    add_node(nodes)
     print(failed.stderr)  # noqa: T201
     assert re.search(r"1 run failed.*base-\w+, seed 1 \(\w+Error", last_line(failed))
     assert not [path.name for path in spread.iterdir() if path.name[0] != "."]
@@ -65,6 +64,19 @@ def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_f
     assert content(spread) == content(tmp_path / "alone")
     assert ended["cost"]["attempts"] == 1
     assert ended["cost"]["cpu_seconds"] > 0
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_seeds_and_predictions_are_those_of_one_machine(
+    run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    command = ["finetune", "--task", "ner", "-m", tiny_model(), "--train", ner_file(tmp_path / "train.tsv", 8)]
+    command += ["--seeds", "2", "--epochs", "1"]
+    (tmp_path / "texts.txt").write_text("the heart of a patient\n" * 4)
+    for name, cluster in (("alone", ()), ("spread", ("--cluster", nodes.address))):
+        run_alone(*command, "--out", f"{name}/run", *cluster)
+        run_alone("predict", "-m", f"{name}/run", "-i", "texts.txt", "-o", f"{name}/labels.jsonl", *cluster)
+    assert content(tmp_path / "spread") == content(tmp_path / "alone")
 
 
 @pytest.mark.long

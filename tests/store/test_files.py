@@ -12,7 +12,6 @@ from greenadapt.errors import InputError, MissingError
 from greenadapt.store.files import (
     path_name,
     publish_folder,
-    read_json,
     read_object,
     read_small,
     replace_folder,
@@ -104,7 +103,7 @@ def test_a_file_is_on_the_disk_before_it_takes_the_place_of_another(
     synced = record(monkeypatch, lambda: "old" if path.stat().st_ino == before else "new")
     replace_json(path, {"text": "new"})
     assert synced[path.stat().st_ino] == ["old"]
-    assert read_json(path) == {"text": "new"}
+    assert read_object(path, "file") == {"text": "new"}
 
 
 def test_a_folder_is_on_the_disk_before_it_takes_the_place_of_another(
@@ -137,7 +136,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
     begin = time.monotonic()
     for read in (
         lambda: read_small(tmp_path / "fifo"),
-        lambda: read_json(tmp_path / "fifo"),
+        lambda: read_object(tmp_path / "fifo", "file"),
         lambda: read_small(Path("/dev/zero")),
     ):
         with pytest.raises(InputError, match="pipe or a device"):

@@ -90,12 +90,7 @@ def test_a_second_run_finds_the_result_and_moves_its_name_back(place: Place, tmp
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"stage": "align"},
-        {"config": {"dim": 9}},
-        {"named": {"corpus": "b"}},
-        {"inputs": {"text": {"sha256": "1"}}},
-    ],
+    [{"stage": "align"}, {"config": {"dim": 9}}, {"named": {"corpus": "b"}}, {"inputs": {"text": {"sha256": "1"}}}],
     ids=["stage", "setting", "name", "input"],
 )
 def test_what_is_in_the_key(change: dict[str, Any]) -> None:

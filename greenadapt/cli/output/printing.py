@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from itertools import zip_longest
 from pathlib import Path
@@ -235,7 +236,7 @@ def print_costs(rows: Sequence[Json]) -> None:
                 f"{_small(row['co2_kg'] * 1000)} g",
                 f"${row['usd_low']:.4f}-{row['usd_high']:.4f}" if row["usd_high"] >= 1e-4 else "under $0.0001",
             ]
-            for row in [*named, {**total(group).as_dict(), "stage": "all"}]
+            for row in [*named, {**asdict(total(group)), "stage": "all"}]
         ]
         columns = ["stage", "time", "CPU time", "memory", "energy", "CO2", "cloud price"]
         print_table(f"Cost of {title}" if title else "Cost", columns, table)

@@ -19,7 +19,6 @@ from greenadapt.config import (
     CHOSEN_FOR_ENTITIES,
     CHOSEN_FOR_TRAINING,
     PALS_PAPER,
-    PALS_PAPER_SAMPLING,
     PAPER,
     AdapterConfig,
     MemoryConfig,
@@ -27,6 +26,7 @@ from greenadapt.config import (
     SamplingConfig,
     TaskConfig,
     TrainConfig,
+    paper_values,
 )
 from greenadapt.corpus.opening import refuse_read_once, require_source
 from greenadapt.errors import InputError, UsageError, counted
@@ -300,7 +300,7 @@ def make_request(
     greenadapt chooses, what is not among the ``explicit`` settings.
     """
     is_paper, is_one = preset is not None, isinstance(tasks, TaskConfig)
-    papers = {"training": PAPER} if is_one else {"training": PALS_PAPER, "sampling": PALS_PAPER_SAMPLING}
+    papers = {"training": PAPER} if is_one else {"training": PALS_PAPER, "sampling": paper_values(SamplingConfig)}
     for name, paper in papers.items() if is_paper else ():
         values = {setting: value for setting, value in paper.items() if setting not in explicit}
         fields[name] = replace(fields[name], **values)
