@@ -90,10 +90,8 @@ class Machine:
 
         With ``leaves_weights_out`` a step need not use all weights; all processes must use the same ones.
         """
-        is_alone = not self.accelerator.use_distributed
-        return model.to(self.device) if is_alone else self._distributed(model, leaves_weights_out)
-
-    def _distributed(self, model: Any, leaves_weights_out: bool) -> Any:
+        if not self.accelerator.use_distributed:
+            return model.to(self.device)
         with _silence():
             from accelerate import DistributedDataParallelKwargs
 

@@ -14,7 +14,7 @@ from greenadapt.corpus.opening import open_binary
 from greenadapt.corpus.prepared import read_vocabulary, write_vocabulary
 from greenadapt.errors import InputError, MissingError, counted, first_line
 from greenadapt.progress import Progress, Silent
-from greenadapt.store.arrays import Array, ArrayFile, Int64Array, row_blocks, write_arrays
+from greenadapt.store.arrays import Array, ArrayFile, Int64Array, require_finite, write_arrays
 from greenadapt.store.outputs import open_file
 
 VECTORS = "vectors.safetensors"
@@ -95,7 +95,7 @@ def read_vectors(path: Path, progress: Progress | None = None) -> WordVectors:
     is_fasttext = start.startswith(_MAGIC)
     counts = np.array([keyed.get_vecattr(row, "count") if is_fasttext else 1 for row in rows], np.int64)
     matrix = np.asarray(keyed.vectors, np.float32)[rows]
-    _require_finite(path, words, matrix)
+    require_finite(matrix, "vectors", path)
     if n_broken := sum("\ufffd" in word for word in words):
         progress.warn(f"{path}: {counted(n_broken, 'word')} had broken UTF-8, which became \ufffd")
     return WordVectors(words, counts, matrix)
@@ -147,14 +147,3 @@ def write_vectors(vectors: WordVectors, path: Path) -> None:
     with open_file(path, "wb") as file:
         file.write(f"{len(vectors.words)} {vectors.dim}\n".encode())
         file.writelines(lines)
-
-
-def _require_finite(path: Path, words: list[str], matrix: Array) -> None:
-    begin = 0
-    for block in row_blocks(matrix):
-        bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
-        if len(bad):
-            raise InputError(
-                f"{path}: the vector of {words[begin + bad[0]]!r} holds NaN or infinity", "train or export it again"
-            )
-        begin += len(block)

@@ -110,7 +110,7 @@ def test_the_first_of_repeated_words_counts_and_broken_words_are_told(tmp_path: 
     ("name", "content", "message"),
     [
         ("v.txt", b"2 3\na 1 2 3\nb 1 2\n", "cannot be read"),
-        ("v.txt", b"a 1 2\nb 1 inf\n", "vector of 'b' holds NaN or infinity"),
+        ("v.txt", b"a 1 2\nb 1 inf\n", "1 of the 4 numbers of vectors are NaN or infinity"),
         ("v.txt", b"", "cannot be read|no vectors"),
         ("v.bin", b"2 2\na " + bytes(8) + b"b " + bytes(7), "cannot be read"),
         ("v.kv", pickle.dumps({}), "never unpickled: export it with gensim's save_word2vec_format"),
