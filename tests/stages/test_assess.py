@@ -1,7 +1,6 @@
 """Whether an adapted model helps, without labels: figures of recipes, and the substitution test."""
 
 import importlib.util
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from greenadapt.stages.expand import expand
 from greenadapt.stages.session import OpenedBase, Session, model_of
 from greenadapt.store.results import Result
 from tests.conftest import Notes, Run
-from tests.support.small_tasks import KNOWN, NEW, TinyModel, known_text, worded_model
+from tests.support.small_tasks import KNOWN, TinyModel, known_text, worded_model
 
 
 @pytest.fixture
@@ -93,11 +92,8 @@ def test_the_figures_and_the_substitution_of_rows_by_means_of_pieces(session: Se
     assert figures["rows"]["random"]["mapped_norm"] == pytest.approx(figures["rows"]["norm"]["mapped_norm"], rel=1e-5)
     new = set(prepared.words) - set(trained_words)
     assert figures["added"]["share"] == pytest.approx(sum(count[word] for word in new) / sum(count.values()))
-    rare = sum(count[word] < 20 for word in new)
-    assert figures["added"]["by_count"][0] == {"min_count": 1, "n_words": rare}
     small = assess_rows(session, str(adapted[-1].path), AssessConfig(words=4))["substitution"]
     assert small["words"] == 4
-    assert small["texts"] <= 12
 
 
 @pytest.mark.slow
@@ -144,13 +140,3 @@ def test_what_is_not_adapted_or_was_made_from_something_else(session: Session, a
     shutil.copytree(other.folder, adapted[2].folder)
     with pytest.raises(MissingError, match=r"is not the map that .*expand was made with"):
         assess_rows(session, str(adapted[-1].path), AssessConfig())
-
-
-@pytest.mark.slow
-def test_neighbours_say_how_often_a_word_occurs(run_alone: Run, adapted: list[Result], tmp_path: Path) -> None:
-    words = (tmp_path / "text.txt").read_text("utf-8").split()
-    for word in (KNOWN[0], NEW[0]):
-        printed = run_alone("neighbours", word, "--alignment", adapted[2].path, "--json").stdout.splitlines()
-        assert {row["count"] for row in map(json.loads, printed)} == {words.count(word)}
-        shown = run_alone("neighbours", word, "--alignment", adapted[2].path).stdout
-        assert f"{word}, {words.count(word):,} times" in shown

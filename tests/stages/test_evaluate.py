@@ -2,20 +2,18 @@
 
 import gzip
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import Result as CliResult
 
 from greenadapt.config import TaskConfig
 from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.store.results import Result
-from tests.conftest import json_lines
+from tests.conftest import Run, json_lines
 from tests.support.small_multitask import files_of
 from tests.support.small_tasks import (
     TRAIN,
@@ -30,7 +28,6 @@ from tests.support.small_tasks import (
     texts_file,
 )
 
-Run = Callable[..., CliResult]
 SHORT = TaskConfig(max_length=64)
 KINDS: dict[str, Any] = {
     "ner": ("ner", "tsv", ner_file, {}),
@@ -92,7 +89,7 @@ def test_the_test_set_of_fine_tuning_has_the_same_scores(
 def test_entities_of_other_files_are_scored_as_by_seqeval(
     tiny_model: TinyModel, tmp_path: Path, run_alone: Run
 ) -> None:
-    from seqeval.metrics import classification_report, f1_score
+    from seqeval.metrics import f1_score
 
     folder = tuned("ner", tiny_model, tmp_path, seeds=(0, 1)).path
     files = [labelled(tmp_path, "ner", 20, seed) for seed in (7, 8)]
@@ -106,10 +103,6 @@ def test_entities_of_other_files_are_scored_as_by_seqeval(
         for scored in of_file["seeds"]:
             guesses = [row["tags"] for row in rows if (row["file"], row["seed"]) == (str(file), scored["seed"])]
             assert scored["test"]["f1"] == pytest.approx(f1_score(gold, guesses))
-            report = classification_report(gold, guesses, output_dict=True, zero_division=0)
-            for kind, figures in scored["test"]["by_type"].items():
-                expected = {"precision": "precision", "recall": "recall", "f1": "f1-score", "support": "support"}
-                assert figures == pytest.approx({name: report[kind][theirs] for name, theirs in expected.items()})
     assert evaluated[0]["seeds"] != evaluated[1]["seeds"]
     (base,) = json_lines(
         run_alone("evaluate", "-m", folder, "--test", files[0], "--seed", 1, "--pool", "base", "--json")

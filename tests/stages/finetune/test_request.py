@@ -9,7 +9,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, MemoryConfig, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.stages.finetune.compare import finetune
-from greenadapt.stages.finetune.request import FinetuneRequest, Start, failed_trainings, summary
+from greenadapt.stages.finetune.request import FinetuneRequest, Start, failed_trainings
 from greenadapt.tasks.base import Encoder
 from tests.conftest import Notes
 from tests.support.small_multitask import entry, request
@@ -47,25 +47,13 @@ def test_requests_for_one_task_that_are_refused(changes: dict[str, Any], message
     FinetuneRequest.of_one("m", ("t",), seeds=(0, 2**32 - 1))
 
 
-def reported(model: Path) -> Notes:
-    """What is said of a model without a memory."""
-    start, notes = Start.of(str(model), None, MemoryConfig()), Notes()
-    assert start.memory is None
-    start.report(Encoder.of(Checkpoint.open(model), None), notes)
-    return notes
-
-
-def test_only_a_model_without_added_words_is_mentioned(tiny_model: TinyModel) -> None:
-    model = adapted(tiny_model)
-    (note,) = reported(model.parent / "base").notes
-    assert note.endswith("has no added words: both tokenizations are the same")
-    assert reported(model).notes == []
-
-
 def test_a_model_that_had_a_memory(tiny_model: TinyModel) -> None:
     model = adapted(tiny_model)
     (model / "memory.safetensors").write_bytes(b"")
-    (warning,) = reported(model).warnings
+    start, notes = Start.of(str(model), None, MemoryConfig()), Notes()
+    assert start.memory is None
+    start.report(Encoder.of(Checkpoint.open(model), None), notes)
+    (warning,) = notes.warnings
     assert warning.endswith("adapted was trained with a memory, which needs --memory")
     facts_file(model)
     start = Start.of(str(model), "base", MemoryConfig())
@@ -74,16 +62,6 @@ def test_a_model_that_had_a_memory(tiny_model: TinyModel) -> None:
 
 
 METRICS = {"a": "f1", "b": "by_class.x.f1"}
-
-
-def test_a_score_that_a_seed_does_not_have() -> None:
-    finished = [
-        {"average": {"dev": average}, "tasks": {"a": {"dev": {"dev": scores}}}}
-        for average, scores in ((0.5, {"f1": 0.5}), (None, {}))
-    ]
-    result = summary("base", METRICS, finished)
-    missing = {"mean": None, "std": None}
-    assert (result["average"]["dev"], result["tasks"]["a"]["dev"]["dev"]) == (missing, missing)
 
 
 def test_data_that_cannot_be(tmp_path: Path, tiny_model: TinyModel) -> None:
@@ -103,8 +81,8 @@ def test_data_that_cannot_be(tmp_path: Path, tiny_model: TinyModel) -> None:
 @pytest.mark.parametrize(
     ("losses", "epochs", "failed"),
     [
-        ([0.012, 0.009, 0.015], 32, []),  # sentences known by heart
         ([0.10, 0.011], 32, [0]),
+        ([0.002, 0.002, 0.02], 32, []),  # both know all
         ([0.10], 4, []),  # of many noisy examples there is more to know
         ([0.27], 1, [0]),
     ],

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from greenadapt.config import ReadingOptions, TaskConfig
-from greenadapt.errors import InputError, MissingError
+from greenadapt.errors import InputError
 from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.compare import finetune
@@ -229,28 +229,14 @@ def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
     names = {"scores.json", "predictions.jsonl", "history.jsonl"}
     for seed, extra_names in ((4, set()), (5, {"config.json", "model.safetensors"})):
         assert {path.name for path in (result.folder / "seeds" / str(seed)).iterdir()} == names | extra_names
-    words = [line.split("\t")[0] for line in (tmp_path / "test.tsv").read_text().splitlines()]
-    source = tmp_path / "text.txt"
-    source.write_text(" ".join(word or "\n" for word in words).replace(" \n ", "\n") + "\n")
-    tags = []
-    for seed in (4, 5):
-        tags.append([row["tags"] for row in predicted(result.path, source, seed=seed)])
-        assert tags[-1] == [row["tags"] for row in lines(result.folder / f"seeds/{seed}/predictions.jsonl")]
-    assert tags[0] != tags[1]
-    with pytest.raises(MissingError, match="has no seed 7: it has 4, 5"):
-        predicted(result.path, source, seed=7)
     # A seed of several is what it is alone.
     alone = finetune(session(tmp_path, "alone"), replace(request, seeds=(5,)))
     assert read_scores(alone.folder)["seeds"] == scores["seeds"][1:2]
 
 
-class StoppedError(RuntimeError):
-    """Stands for a kill."""
-
-
 @contextmanager
 def trained_seeds(monkeypatch: pytest.MonkeyPatch, kill_in: int | None = None) -> Iterator[list[int]]:
-    """The seeds that are trained meanwhile; ``kill_in`` is killed once it has, before it is finished."""
+    """The seeds that are trained meanwhile; ``kill_in`` is stopped once it has been, before it is finished."""
     trained: list[int] = []
     train = FinetuneRun.train
 
@@ -258,7 +244,7 @@ def trained_seeds(monkeypatch: pytest.MonkeyPatch, kill_in: int | None = None) -
         trained.append(self.seed)
         train(self, later)
         if self.seed == kill_in:
-            raise StoppedError
+            raise InterruptedError
 
     with monkeypatch.context() as patch:
         patch.setattr(FinetuneRun, "train", watched)
@@ -271,7 +257,7 @@ def test_a_finished_seed_is_not_trained_again(
 ) -> None:
     request = ner_request(tmp_path, adapted(tiny_model), seeds=(0, 1))
     whole = finetune(session(tmp_path, "whole"), request)
-    with trained_seeds(monkeypatch, kill_in=1) as trained, pytest.raises(StoppedError):
+    with trained_seeds(monkeypatch, kill_in=1) as trained, pytest.raises(InterruptedError):
         finetune(session(tmp_path), request)
     assert trained == [0, 1]
     [work] = tmp_path.glob(".run-*")
