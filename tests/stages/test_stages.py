@@ -141,8 +141,6 @@ def test_rows_are_chosen_on_held_out_words(minilm: Path, session: Session, tmp_p
     cosines = {name: figures["cosine"] for name, figures in rows["heldout"].items()}
     assert cosines.keys() == {"norm", "pieces", "form"}
     assert rows["recipe"] == max(cosines, key=lambda name: cosines[name]) != "norm"
-    named = expand.expand(session, None, None, ExpandConfig(rows=rows["recipe"]), aligned.path)
-    assert rows_of(chosen).tobytes() == rows_of(named).tobytes()
     assert all(figures["by_count"] == [] for figures in rows["heldout"].values())  # these vectors have no counts
     card = (chosen.folder / "README.md").read_text()
     assert f"`--rows {rows['recipe']}`" in card

@@ -121,18 +121,20 @@ class _Stopping(Notes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("label", "steps", "note"), [("new head", 5, "4 of the new head"), ("training", 7, "6")])
 def test_an_interrupted_run_goes_on_to_the_same_bits(
-    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label: str, steps: int, note: str
+    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "CHECKPOINT_STEPS", 2)
-    model = adapted(tiny_model)
+    model, notes = adapted(tiny_model), list[str]()
     whole = trained_weights(setup(model, tmp_path), tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        trained_weights(setup(model, tmp_path, progress=_Stopping(label, steps)), tmp_path / "run")
+    for label, steps in (("new head", 5), ("training", 7)):
+        progress: Notes = _Stopping(label, steps)
+        with pytest.raises(KeyboardInterrupt):
+            trained_weights(setup(model, tmp_path, progress=progress), tmp_path / "run")
+        notes += progress.notes
     progress = Notes()
     again = trained_weights(setup(model, tmp_path, progress=progress), tmp_path / "run")
-    assert progress.notes == [f"resuming from step {note}"]
+    assert [*notes, *progress.notes] == ["resuming from step 4 of the new head", "resuming from step 6"]
     assert set(again) == set(whole)
     for name, weight in whole.items():
         np.testing.assert_array_equal(again[name], weight, err_msg=name)

@@ -78,10 +78,10 @@ def changed(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> 
 
 @pytest.mark.slow
 def test_every_set_of_every_task_is_scored_whole(model: Path, tmp_path: Path) -> None:
-    setup = make_setup(model, ("ner", "ill.1", "number", "qa"))
+    setup = make_setup(model, ("ner", "ill.1", "number", "qa"), epochs=1)
     run = FinetuneRun(setup, 2, tmp_path / "seed")
     scores = train_and_finish(run, tmp_path / "whole")
-    assert (scores["seed"], scores["steps"], scores["epochs"], scores["epoch"]) == (2, 15, 3, 3)
+    assert (scores["seed"], scores["steps"], scores["epochs"], scores["epoch"]) == (2, 5, 1, 1)
     assert list(scores["tasks"]) == ["ner", "ill.1", "number", "qa"]
     assert {tuple(kinds) for kinds in scores["tasks"].values()} == {("dev", "test")}
     assert {tuple(kinds["dev"]) for kinds in scores["tasks"].values()} == {("m", "test")}
@@ -92,7 +92,6 @@ def test_every_set_of_every_task_is_scored_whole(model: Path, tmp_path: Path) ->
         assert {*test_scores["views"]} == {"mean", "base", "expanded"}
     gold = [row["label"] for row in lines(task_file(tmp_path, "ill.1", "test"))]
     predicted = [row["label"] for row in lines(tmp_path / "seed" / "tasks" / "ill.1" / "predictions-test.jsonl")]
-    assert len(gold) == 10
     of_ill = scores["tasks"]["ill.1"]["test"]["test"]
     assert of_ill["accuracy"] == pytest.approx(accuracy_score(gold, predicted))
     assert of_ill["by_class"]["ill"]["f1"] == pytest.approx(f1_score(gold, predicted, pos_label="ill", zero_division=0))
@@ -131,7 +130,7 @@ def test_the_encoder_is_one_that_plain_transformers_loads(model: Path, tmp_path:
 
 @pytest.mark.slow
 def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: Path) -> None:
-    setup = make_setup(model, ("ner", "ill.1", "qa"), keep="best", weight_decay=0.1)
+    setup = make_setup(model, ("ner", "ill.1", "qa"), keep="best", epochs=2, weight_decay=0.1)
     train_and_finish(FinetuneRun(setup, 3, tmp_path / "seed"), tmp_path / "whole")
     stopped = FinetuneRun(replace(setup, progress=Signalling(signal.SIGTERM, 8)), 3, tmp_path / "again")
     with pytest.raises(SystemExit):

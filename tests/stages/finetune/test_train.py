@@ -1,7 +1,5 @@
 """Fine-tuning from files to a published folder: against plain transformers and public scorers; resumed and refused."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -234,32 +232,24 @@ def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
     assert read_scores(alone.folder)["seeds"] == scores["seeds"][1:2]
 
 
-@contextmanager
-def trained_seeds(monkeypatch: pytest.MonkeyPatch, kill_in: int | None = None) -> Iterator[list[int]]:
-    """The seeds that are trained meanwhile; ``kill_in`` is stopped once it has been, before it is finished."""
-    trained: list[int] = []
-    train = FinetuneRun.train
-
-    def watched(self: FinetuneRun, later: int) -> None:
-        trained.append(self.seed)
-        train(self, later)
-        if self.seed == kill_in:
-            raise InterruptedError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FinetuneRun, "train", watched)
-        yield trained
-
-
 @pytest.mark.slow
 def test_a_finished_seed_is_not_trained_again(
     tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = ner_request(tmp_path, adapted(tiny_model), seeds=(0, 1))
     whole = finetune(session(tmp_path, "whole"), request)
-    with trained_seeds(monkeypatch, kill_in=1) as trained, pytest.raises(InterruptedError):
+    trained: list[int] = []
+    train = FinetuneRun.train
+
+    def watched(self: FinetuneRun, later: int) -> None:
+        trained.append(self.seed)
+        train(self, later)
+        if trained == [0, 1]:  # the second seed has been trained, but is not finished
+            raise InterruptedError
+
+    monkeypatch.setattr(FinetuneRun, "train", watched)
+    with pytest.raises(InterruptedError):
         finetune(session(tmp_path), request)
-    assert trained == [0, 1]
     [work] = tmp_path.glob(".run-*")
     assert (work / "seeds/0/scores.json").is_file()
     assert not (work / "seeds/1/scores.json").exists()
@@ -269,9 +259,8 @@ def test_a_finished_seed_is_not_trained_again(
         (work / "seeds/0" / name).mkdir()
     (work / "seeds/0/.best-1.safetensors").write_bytes(b"")
     notes = Notes()
-    with trained_seeds(monkeypatch) as trained:
-        result = finetune(noted(tmp_path, notes), request)
-    assert trained == [1]
+    result = finetune(noted(tmp_path, notes), request)
+    assert trained == [0, 1, 1]
     assert [note for note in notes.notes if "resuming" in note] == ["seed 1: resuming from step 15"]
     names = {name for name in whole.manifest.files if name.endswith((".safetensors", "predictions.jsonl"))}
     assert len(names) == 5
