@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -19,9 +18,8 @@ from greenadapt.errors import InputError, MissingError
 from greenadapt.models.adapters.multitask import open_multitask
 from greenadapt.models.memory.fusion import attach_memory
 from greenadapt.models.mlm import open_masked_lm
-from greenadapt.models.rows import Rows, RowTable
+from greenadapt.models.rows import Rows
 from greenadapt.models.weights import (
-    InferenceModel,
     begin_memory,
     last_linear,
     open_encoder,
@@ -38,6 +36,7 @@ from greenadapt.tasks.base import HeadShape
 from tests.support.small_encoders import encoder
 from tests.support.small_tasks import (
     EVERY_FAMILY,
+    EVERY_HEAD,
     TASK_MODELS,
     TinyModel,
     adapted,
@@ -50,7 +49,7 @@ from tests.support.small_texts import text_file
 
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 LABELS = {"id2label": {"0": "O", "1": "B-drug", "2": "I-drug"}, "label2id": {"O": 0, "B-drug": 1, "I-drug": 2}}
-STEPS = 10
+STEPS = 5
 
 
 def plain(folder: Path, head: str, seed: int = 0, **config: Any) -> transformers.PreTrainedModel:
@@ -79,12 +78,13 @@ def random_batches(ids: np.ndarray, pad: int, seed: int) -> Batches:
     return batches
 
 
-def train(model: torch.nn.Module, batches: Batches, decay: float, seed: int, rows: Rows) -> float:
+def train(model: torch.nn.Module, batches: Batches, seed: int, rows: Rows) -> float:
     """AdamW with a falling rate, by hand; returns the product of 1 - rate · decay."""
-    rate, pad = 3e-3, model.config.pad_token_id
-    decayed = [p for p in model.parameters() if p.ndim > 1]
-    vectors = [p for p in model.parameters() if p.ndim == 1]
-    groups = [{"params": decayed, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
+    rate, pad, decay = 3e-3, model.config.pad_token_id, 0.1
+    groups = [
+        {"params": [p for p in model.parameters() if (p.ndim > 1) == is_matrix], "weight_decay": decay * is_matrix}
+        for is_matrix in (True, False)
+    ]
     optimiser = torch.optim.AdamW(groups, lr=rate)
     torch.manual_seed(seed)  # dropout draws the same for both
     model.train()
@@ -102,59 +102,38 @@ def train(model: torch.nn.Module, batches: Batches, decay: float, seed: int, row
     return shrink
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The same training twice: of the whole table, and of the rows that occur."""
-
-    whole: transformers.PreTrainedModel
-    compact: transformers.PreTrainedModel
-    trained: RowTable
-
-
-def train_both(checkpoint: Checkpoint, decay: float, seed: int, n_ids: int = 100) -> Comparison:
-    pad = int(checkpoint.config["pad_token_id"])
-    ids = np.random.default_rng(seed).choice(np.arange(pad + 1, checkpoint.n_rows), n_ids, replace=False)
-    batches = random_batches(ids, pad, seed)
-    rows = Rows(np.union1d(ids, np.arange(pad + 1)))
-    whole = plain(checkpoint.folder, "TokenClassification", seed, **LABELS)
-    compact = open_model(checkpoint, "TokenClassification", LABELS, rows, seed)
-    assert compact.get_input_embeddings().weight.shape == (len(rows), checkpoint.dim)
-    expected = train(whole, batches, decay, seed, Rows.all(checkpoint.n_rows))
-    shrink = train(compact, batches, decay, seed, rows)
-    assert shrink == expected
-    return Comparison(whole, compact, trained_table(compact, rows, checkpoint, shrink))
-
-
-def logits(model: InferenceModel, ids: torch.Tensor) -> torch.Tensor:
-    compact = torch.from_numpy(model.rows.compact(ids.numpy()))
-    with torch.inference_mode():
-        return model.model(compact).logits
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", EVERY_FAMILY)
 def test_only_the_rows_that_occur_train(tiny_model: TinyModel, tmp_path: Path, architecture: str) -> None:
-    checkpoint = expanded(tiny_model, tmp_path, architecture)
-    runs = train_both(checkpoint, decay=0.1, seed=3)
-    write_model(runs.compact, runs.trained, tmp_path / "task")
+    """The same training twice: of the whole table, and of the rows that occur."""
+    checkpoint, seed = expanded(tiny_model, tmp_path, architecture), 3
+    pad = int(checkpoint.config["pad_token_id"])
+    ids = np.random.default_rng(seed).choice(np.arange(pad + 1, checkpoint.n_rows), 100, replace=False)
+    batches = random_batches(ids, pad, seed)
+    rows = Rows(np.union1d(ids, np.arange(pad + 1)))
+    whole = plain(checkpoint.folder, "TokenClassification", seed, **LABELS)
+    before = whole.get_input_embeddings().weight.detach().clone()
+    compact = open_model(checkpoint, "TokenClassification", LABELS, rows, seed)
+    assert compact.get_input_embeddings().weight.shape == (len(rows), checkpoint.dim)
+    shrink = train(whole, batches, seed, Rows.all(checkpoint.n_rows))
+    assert train(compact, batches, seed, rows) == shrink
+    write_model(compact, trained_table(compact, rows, checkpoint, shrink), tmp_path / "task")
+    assert (whole.get_input_embeddings().weight - before).abs().max() > 5e-3
 
     model = plain(tmp_path / "task", "TokenClassification")
-    assert_same_weights(model, runs.whole, 1e-6)
+    assert_same_weights(model, whole, 1e-6)
     assert model.config.vocab_size == checkpoint.n_rows
     assert model.config.id2label == {0: "O", 1: "B-drug", 2: "I-drug"}
     assert model.config.architectures == [f"{architecture}ForTokenClassification"]
-    assert model.dtype == torch.float32
 
     ids = torch.randint(5, checkpoint.n_rows, (3, 20), generator=torch.Generator().manual_seed(0))
     opened = open_task_model(tmp_path / "task")
-    assert opened.head == "TokenClassification"
     with torch.no_grad():
-        expected = runs.whole(ids).logits
-        torch.testing.assert_close(model(ids).logits, expected, atol=1e-5, rtol=0)
-    torch.testing.assert_close(logits(opened, ids), expected, atol=1e-5, rtol=0)
+        logits = opened.model(torch.from_numpy(opened.rows.compact(ids.numpy()))).logits
+        torch.testing.assert_close(logits, whole(ids).logits, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(("architecture", "head"), TASK_MODELS)
+@pytest.mark.parametrize(("architecture", "head"), EVERY_HEAD)
 def test_a_new_head_is_that_of_transformers(
     tiny_model: TinyModel, tmp_path: Path, architecture: str, head: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -175,12 +154,11 @@ def test_a_new_head_is_that_of_transformers(
         layer.weight = torch.nn.Parameter(layer.weight[rows.ids])
     assert_same_weights(model, expected, 0.0)
     assert model.get_input_embeddings().padding_idx == layer.padding_idx
-    assert model.config.id2label == expected.config.id2label
 
 
 def test_half_precision_is_trained_and_written_in_full(tiny_model: TinyModel, tmp_path: Path) -> None:
     source = tiny_model("BertForMaskedLM", tie_word_embeddings=False)
-    weights = {name: weight.to(torch.bfloat16) for name, weight in load_file(source / "model.safetensors").items()}
+    weights = {name: weight.bfloat16() for name, weight in load_file(source / "model.safetensors").items()}
     save_file(weights, source / "model.safetensors", {"format": "pt"})
     checkpoint = Checkpoint.open(source)
     rows = Rows.all(50)
@@ -191,22 +169,17 @@ def test_half_precision_is_trained_and_written_in_full(tiny_model: TinyModel, tm
     written = plain(tmp_path / "task", "TokenClassification")
     assert written.dtype == torch.float32
     assert_same_weights(written, expected, 0.0)
-    assert checkpoint.embedding().dtype == ml_dtypes.bfloat16
 
 
-@pytest.mark.parametrize(
-    ("architecture", "head"), [("Bert", "TokenClassification"), ("Roberta", "SequenceClassification")]
-)
-def test_a_head_for_other_labels_is_made_anew(
-    tiny_model: TinyModel, tmp_path: Path, architecture: str, head: str
-) -> None:
-    source = Checkpoint.open(tiny_model(f"{architecture}For{head}", **LABELS))
+def test_a_head_for_other_labels_is_made_anew(tiny_model: TinyModel, tmp_path: Path) -> None:
+    head = "SequenceClassification"
+    source = Checkpoint.open(tiny_model(f"RobertaFor{head}", **LABELS))
     rows = Rows.all(source.n_rows)
     has_head = plain(source.folder, head)
     assert_same_weights(open_model(source, head, LABELS, rows, seed=1), has_head, 0.0)
     has_head.base_model.save_pretrained(tmp_path / "encoder")
     old = has_head.state_dict()
-    for labels in (["O", "B-drug", "B-gene"], ["B-drug", "O", "I-drug"], ["1", "2", "3", "4", "5"]):
+    for labels in (["B-drug", "O", "I-drug"], ["1", "2", "3", "4", "5"]):
         config = {"id2label": {str(i): label for i, label in enumerate(labels)}}
         model = open_model(source, head, config, rows, seed=1)
         assert_same_weights(model, plain(tmp_path / "encoder", head, 1, **config), 0.0)
@@ -287,15 +260,9 @@ def test_no_code_is_named_in_what_is_written(tiny_model: TinyModel, tmp_path: Pa
     assert plain(tmp_path / "task", "TokenClassification").config.vocab_size == checkpoint.n_rows
 
 
-@pytest.mark.parametrize(
-    "named",
-    [
-        {"attn_implementation": "evil/kernels"}, {"_attn_implementation": "evil/kernels"},
-        {"_attn_implementation_internal": "evil/kernels"}, {"experts_implementation": "evil/kernels"},
-        {"quantization_config": {"quant_method": "gptq", "bits": 4}},
-    ],
-)  # fmt: skip
-def test_a_configuration_names_no_code(tiny_model: TinyModel, named: dict[str, Any]) -> None:
+def test_a_configuration_names_no_code(tiny_model: TinyModel) -> None:
+    kinds = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal", "experts_implementation")
+    named: dict[str, Any] = {**dict.fromkeys(kinds, "evil/kernels"), "quantization_config": {"quant_method": "gptq"}}
     folder = tiny_model()
     set_config(folder, **named)
     checkpoint = Checkpoint.open(folder)
@@ -312,11 +279,8 @@ def test_a_configuration_that_transformers_refuses_is_named(tiny_model: TinyMode
         open_encoder(Checkpoint.open(folder), 5)
 
 
-@pytest.mark.parametrize("family", ["Roberta", "ModernBert"])
-def test_a_head_of_two_layers_is_the_models_own_with_another_one(
-    family: str, tiny_model: TinyModel, tmp_path: Path
-) -> None:
-    source = expanded(tiny_model, tmp_path, family)
+def test_a_head_of_two_layers_is_the_models_own_with_another_one(tiny_model: TinyModel, tmp_path: Path) -> None:
+    source = expanded(tiny_model, tmp_path, "Roberta")
     rows, head = Rows.all(40), "SequenceClassification"
     config = {"problem_type": "single_label_classification", "num_labels": 3, **LABELS}
     plain_one = open_model(source, head, config, rows, 5)
@@ -334,21 +298,15 @@ def test_a_head_of_two_layers_is_the_models_own_with_another_one(
         logits = model(input_ids=ids).logits
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-6)
     assert deep.dropout.p == 0.5
-    encoder = f"{model.base_model_prefix}."
     dropouts = [(label, part.p) for label, part in model.named_modules() if isinstance(part, torch.nn.Dropout)]
-    inside, outside = ({p for label, p in dropouts if label.startswith(encoder) == within} for within in (True, False))
-    assert outside == {0.5}
-    assert 0.5 not in inside
+    assert all((p == 0.5) != label.startswith("roberta.") for label, p in dropouts)
 
     write_model(model, trained_table(model, rows, source), tmp_path / "deep")
     opened: Any = open_task_model(tmp_path / "deep").model
     for label, weight in opened.state_dict().items():
         if label.startswith(name):
             assert torch.equal(weight, model.state_dict()[label])
-    again = open_model(Checkpoint.open(tmp_path / "deep"), head, config, Rows.all(40), 1, HeadShape(2))
-    assert torch.equal(again.get_submodule(name).first.weight, deep.first.weight)
     fresh = open_model(Checkpoint.open(tmp_path / "deep"), head, config, Rows.all(40), 1)
-    assert isinstance(fresh.get_submodule(name), torch.nn.Linear)
     assert not torch.equal(fresh.get_submodule(name).weight, deep.last.weight)  # its input was another one
 
 
@@ -387,7 +345,7 @@ def test_another_memory_is_refused_or_begins_anew(tmp_path: Path) -> None:
     model = with_memory(NORMAL)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     weights: dict[str, torch.Tensor] | None
-    for weights in (None, {}, {"gates.0.weight": torch.ones(1, 16)}, {**gates(model), "gates.0.bias": torch.ones(2)}):
+    for weights in (None, {}, {**gates(model), "gates.0.bias": torch.ones(2)}):
         if weights is not None:
             save_file(weights, tmp_path / "memory.safetensors")
         with pytest.raises(InputError, match=r"has no memory.safetensors for this kind of memory"):

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-import torch
 
 from greenadapt.config import ADAPTERS, AdapterConfig
 from greenadapt.errors import GreenadaptError, InputError, UsageError
@@ -75,27 +74,8 @@ def test_what_the_paper_tried_besides_is_of_its_formulas() -> None:
     }
     rows = counts(expected, tasks)
     assert [row["all_weights"] for row in rows] == list(expected.values())
-    by_biases = {  # those of V^E and V^D are shared, too
-        "pooler": tasks * (d**2 + d),
-        "shared": 2 * d * 216 + 216 + d + tasks * 12 * 3 * (216**2 + 216),
-    }
-    assert rows[5]["all_parameters"] == by_biases["pooler"]
-    assert rows[6]["all_parameters"] == by_biases["shared"]
-    budget = 15_000_000  # "15 million total, or 1.9 million parameters per task"
-    assert all(row["all_weights"] < budget for row in rows[4:])
-
-
-def test_biases_are_counted_too() -> None:
-    pals, half = counts([AdapterConfig("pals"), AdapterConfig("pals", layers="top")], 8)
-    assert pals["parameters"] == 1_819_836
-    assert round(pals["ratio"], 4) == 1.1330
-    assert pals["layers"] == list(range(1, 13))
-    assert half["layers"] == list(range(7, 13))
-    serial, lhuc = counts([AdapterConfig(placement="serial"), AdapterConfig("lhuc")], 1)
-    assert serial["parameters"] == 1_819_836 + 12 * 2 * 768  # a layer norm a layer
-    assert serial["weights"] == 1_811_520
-    assert serial["placement"] == "serial"
-    assert lhuc["weights"] == lhuc["parameters"] == 9_216
+    assert rows[5]["all_parameters"] == tasks * (d**2 + d)  # with biases; those of V^E and V^D are shared, too
+    assert rows[6]["all_parameters"] == 2 * d * 216 + 216 + d + tasks * 12 * 3 * (216**2 + 216)
 
 
 def test_counts_are_those_of_real_modules(tiny_model: Any) -> None:
@@ -110,14 +90,12 @@ def test_counts_are_those_of_real_modules(tiny_model: Any) -> None:
         matrices = [weight.numel() for name, weight in adapter.named_parameters() if weight.ndim == 2]
         assert row["weights"] == sum(matrices) or config.adapter == "lhuc"
         assert row["base_parameters"] == sum(weight.numel() for weight in encoder.parameters())
-    assert torch.get_default_device().type == "cpu"
 
 
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
         ({"model_type": "albert"}, UsageError, "a model of type albert cannot be shared by tasks"),
-        ({"hidden_size": 100}, InputError, r"does not describe a model \(The hidden size \(100\)"),
         ({"num_hidden_layers": 0}, InputError, "describes a model of 0 layers"),
     ],
 )

@@ -193,23 +193,14 @@ def test_any_kind_of_mask_will_do(name: str) -> None:
     torch.testing.assert_close(unpadded, outputs[0][7:10], rtol=0, atol=1e-5)
 
 
-SHARED = [AdapterConfig(name, 12, share_projections=True) for name in ("pals", "attention", "ffn")]
-SHARED.append(AdapterConfig("pals", 12, placement="serial", share_projections=True))
-
-
-@pytest.mark.parametrize("config", SHARED, ids=lambda config: f"{config.adapter}, {config.placement}")
-def test_tasks_may_share_their_projections(config: AdapterConfig) -> None:
+@pytest.mark.parametrize(("adapter", "placement"), [("attention", "parallel"), ("pals", "serial")])
+def test_tasks_may_share_their_projections(adapter: Any, placement: Any) -> None:
+    config = AdapterConfig(adapter, 12, placement=placement, share_projections=True)
     model = multitask({"a": config, "b": config, "c": AdapterConfig("low-rank", 5)})
     model.share_projections()
     a, b = (dict(model.part(task).adapter.named_parameters()) for task in "ab")
     for name, weight in a.items():
-        is_shared = name.startswith(("function.encode", "function.decode"))
-        assert (b[name] is weight) == is_shared
-    inputs = batch([7, 3, 5])
-    model(inputs.ids, inputs.mask, task="a")["logits"].square().sum().backward()
-    assert {name for name, weight in b.items() if weight.grad is not None} == {
-        name for name in b if name.startswith(("function.encode", "function.decode"))
-    }
+        assert (b[name] is weight) == name.startswith(("function.encode", "function.decode"))
 
 
 def test_a_task_may_have_a_pooler_of_its_own() -> None:
@@ -219,15 +210,11 @@ def test_a_task_may_have_a_pooler_of_its_own() -> None:
     model = multitask({"a": with_pooler, "b": AdapterConfig("none")}, encoder=base)
     plain = base(input_ids=inputs.ids, attention_mask=inputs.mask).pooler_output
     assert torch.equal(model(inputs.ids, inputs.mask, task="a")["logits"], model.part("a").head(plain))
-    model(inputs.ids, inputs.mask, task="a")["logits"].square().sum().backward()
-    assert all(weight.grad is None for weight in base.pooler.parameters())
-    assert all(weight.grad is not None for weight in model.part("a").parameters())
     moved(base.pooler)  # it is a copy
     assert torch.equal(model(inputs.ids, inputs.mask, task="a")["logits"], model.part("a").head(plain))
     alone = multitask({"a": with_pooler})
     alone.freeze()
     assert [weight.requires_grad for weight in alone.encoder.pooler.parameters()] == [False, False]
-    assert model.part("a").pooler is not None
     assert multitask({"t": with_pooler}, "TokenClassification").part("t").pooler is None
     with pytest.raises(UsageError, match="--own-pooler, but a model of type electra has no pooler"):
         multitask({"a": with_pooler}, encoder=shared_encoder("Electra"))
@@ -238,10 +225,8 @@ def test_weights_start_as_in_the_paper() -> None:
     for config in (AdapterConfig("pals", 48, placement="serial"), AdapterConfig("top-attention", 48)):
         adapter = make_adapter(config, base)
         draw_weights(adapter, torch.Generator().manual_seed(0))
-        weights = {name: weight for name, weight in adapter.named_parameters() if weight.ndim == 2}
-        assert torch.cat([weight.flatten() for weight in weights.values()]).std().item() == pytest.approx(
-            0.02, rel=0.05
-        )
+        weights = torch.cat([weight.flatten() for weight in adapter.parameters() if weight.ndim == 2])
+        assert weights.std().item() == pytest.approx(0.02, rel=0.05)
         for name, vector in adapter.named_parameters():
-            if name not in weights:
+            if vector.ndim == 1:
                 assert vector.unique().tolist() == [1.0 if "norm" in name and "weight" in name else 0.0], name

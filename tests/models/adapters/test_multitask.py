@@ -35,12 +35,14 @@ INPUTS = batch([7, 3, 5])
     ("architecture", "head"), [*(("Bert", head) for head in N_OUTPUTS), ("Roberta", "QuestionAnswering")]
 )
 def test_without_adapters_it_is_the_model_of_transformers(architecture: str, head: str) -> None:
-    model = moved(multitask({"t": NONE}, head, shared_encoder(architecture))).train()
+    model = moved(multitask({"t": NONE}, head, shared_encoder(architecture, classifier_dropout=0.4))).train()
     plain, inputs = plain_model(model, "t", architecture), batch([7, 3, 5], 0, PAD[architecture])
+    types = torch.zeros_like(inputs.ids)
+    types[:, 2:] = 1
     outputs, gradients = [], []
     for called, task, base in ((model, {"task": "t"}, model.encoder), (plain, {}, plain.base_model)):
         torch.manual_seed(0)
-        output = called(input_ids=inputs.ids, attention_mask=inputs.mask, **task)
+        output = called(input_ids=inputs.ids, attention_mask=inputs.mask, token_type_ids=types, **task)
         logits = {name: value for name, value in output.items() if "logits" in name}
         sum(value.square().sum() for value in logits.values()).backward()
         outputs.append(logits)
@@ -49,18 +51,6 @@ def test_without_adapters_it_is_the_model_of_transformers(architecture: str, hea
     for name, logits in outputs[0].items():
         assert torch.equal(logits, outputs[1][name])
     assert torch.equal(*gradients)
-
-
-def test_segments_and_a_dropout_of_the_head_reach_it() -> None:
-    base = shared_encoder(classifier_dropout=0.4)
-    model = moved(multitask({"t": NONE, "qa": NONE}, encoder=base))
-    assert model.part("t").dropout.p == 0.4
-    assert moved(multitask({"qa": NONE}, "QuestionAnswering")).part("qa").dropout.p == 0.0
-    types = torch.zeros_like(INPUTS.ids)
-    types[:, 2:] = 1
-    plain = plain_model(model, "t")(input_ids=INPUTS.ids, attention_mask=INPUTS.mask, token_type_ids=types).logits
-    assert torch.equal(model(INPUTS.ids, INPUTS.mask, types, task="t")["logits"], plain)
-    assert not torch.equal(model(INPUTS.ids, INPUTS.mask, task="t")["logits"], plain)
 
 
 @pytest.mark.parametrize("adapter", ["pals", "top-attention"])
@@ -103,24 +93,9 @@ def test_a_task_starts_alike_whatever_the_others_are() -> None:
     assert torch.equal(beside.part("b").head.weight, multitask({"b": NONE}, encoder=base).part("b").head.weight)
 
 
-def test_weights_are_those_of_the_encoder_and_of_each_task() -> None:
-    base = shared_encoder()
-    model = multitask({"a.b": PALS_12, "keys": NONE}, encoder=base)
-    assert list(model.part("keys").state_dict()) == ["head.weight", "head.bias"]
-    names = [name for name in model.state_dict() if name.startswith("encoder.")]
-    assert names == [f"encoder.{name}" for name in base.state_dict()]
-    assert len(model.state_dict()) == len(names) + 2 + len(model.part("a.b").state_dict())
-    assert model.tasks == ("a.b", "keys")
-    assert model.get_input_embeddings() is base.get_input_embeddings()
-    assert model.config is base.config
-    twin = multitask({"a.b": PALS_12, "keys": NONE}, encoder=shared_encoder(), seed=7)
-    twin.load_state_dict(moved(model).state_dict())
-    assert torch.equal(twin(INPUTS.ids, task="a.b")["logits"], model(INPUTS.ids, task="a.b")["logits"])
-
-
 def test_logits_are_exact_under_autocast() -> None:
     for head in N_OUTPUTS:
-        model = multitask({"t": AdapterConfig("pals")}, head)
+        model = multitask({"t": PALS_12}, head)
         with torch.autocast("cpu", torch.bfloat16):
             output = model(INPUTS.ids, INPUTS.mask, task="t")
         assert {logits.dtype for logits in output.values()} == {torch.float32}
@@ -130,7 +105,6 @@ def test_logits_are_exact_under_autocast() -> None:
     ("architecture", "config", "message"),
     [
         ("Albert", {}, "a model of type albert cannot be shared by tasks: all its layers share"),
-        ("Bert", {"is_decoder": True}, "a model of type bert cannot be shared by tasks: it is a decoder"),
         ("Bert", {"chunk_size_feed_forward": 4}, "it uses chunked feed-forward"),
     ],
 )
@@ -141,15 +115,15 @@ def test_other_encoders_are_refused(architecture: str, config: dict[str, Any], m
 
 
 SHRINK = 0.9
-WEIGHT_NAMES = tuple(CONFIGS)
+TASKS = tuple(CONFIGS)
 
 
 class Written:
     """A model of all four tasks under the seeds 3 and 7, with some rows of its embedding, written into ``folder``."""
 
-    def __init__(self, tiny_model: TinyModel, tmp_path: Path, architecture: str) -> None:
-        self.source = expanded(tiny_model, tmp_path, architecture)
-        self.tasks = {name: fitted(tmp_path, name) for name in WEIGHT_NAMES}
+    def __init__(self, tiny_model: TinyModel, tmp_path: Path) -> None:
+        self.source = expanded(tiny_model, tmp_path, "Roberta")
+        self.tasks = {name: fitted(tmp_path, name) for name in TASKS}
         self.rows = Rows(np.array([*range(8), 50, 99, self.source.n_rows - 1]))
         self.models = {seed: moved_model(self.source, self.tasks, self.rows, seed) for seed in (3, 7)}
         self.folder = tmp_path / "many"
@@ -190,7 +164,7 @@ def equal(got: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
 
 @pytest.fixture
 def written(tiny_model: TinyModel, tmp_path: Path) -> Written:
-    return Written(tiny_model, tmp_path, "Roberta")
+    return Written(tiny_model, tmp_path)
 
 
 def test_the_base_alone_is_a_plain_model(written: Written) -> None:
@@ -212,10 +186,10 @@ def test_the_base_alone_is_a_plain_model(written: Written) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [None, 7])
 def test_each_task_comes_back_bit_for_bit(seed: int | None, written: Written) -> None:
-    for name in WEIGHT_NAMES:
+    for name in TASKS:
         expected = written.logits(seed or 3, name)
         assert equal(written.opened((name,), name, seed), expected)
-        assert equal(written.opened(WEIGHT_NAMES, name, seed), expected)
+        assert equal(written.opened(TASKS, name, seed), expected)
     assert not equal(written.logits(3, "ner"), written.logits(7, "ner"))
 
 
@@ -243,16 +217,12 @@ def test_names_are_no_paths(written: Written) -> None:
     folder = written.folder
     elsewhere = folder.parent / "elsewhere"
     (folder / "tasks" / "ner").rename(elsewhere)
-    names = ["../../elsewhere", str(elsewhere), "..", ".", "", "qa/../qa"]
+    names = ["../../elsewhere", str(elsewhere), "..", "", "qa/../qa"]
     (folder / "multitask.json").write_text(json.dumps({"tasks": ["qa", *names]}))
     assert task_names(folder) == ("qa", "ill.1", "number")
     for name in [*names, "nothing"]:
         with pytest.raises(MissingError, match=r"many has no task '.*': it has qa, ill\.1, number"):
             open_named(folder, [name])
-    (folder / "tasks" / "link").symlink_to(elsewhere)
-    (folder / "tasks" / ".hidden").mkdir()
-    (folder / "tasks" / ".hidden" / "task.json").write_text("{}")
-    for broken in ("ner", ["qa", None], ["qa", 3]):
-        (folder / "multitask.json").write_text(json.dumps({"tasks": broken}))
-        with pytest.raises(InputError, match=r"multitask\.json: tasks"):
-            task_names(folder)
+    (folder / "multitask.json").write_text(json.dumps({"tasks": ["qa", None]}))
+    with pytest.raises(InputError, match=r"multitask\.json: tasks"):
+        task_names(folder)

@@ -47,7 +47,7 @@ def _train(
         (str(train),),
         test=str(test),
         task=TaskConfig(task=task, max_length=64),
-        training=replace(TRAIN, epochs=3),
+        training=replace(TRAIN, epochs=2),
         memory=general and str(tmp_path / general),
         memory_config=MemoryConfig(**memory),
     )
@@ -75,21 +75,27 @@ def test_base_is_what_the_model_was_adapted_from(tiny_model: TinyModel) -> None:
 
 
 @pytest.mark.slow
-def test_predict_gives_what_the_test_set_got(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
-    """By the general model where it was, and where it went."""
-    run, _ = _train(tmp_path, adapted(tiny_model), "classification")
-    expected = lines(run / "seeds" / "0" / "predictions.jsonl")
-    assert len({json.dumps(row["probabilities"]) for row in expected}) > 1
-    for options in ((), ("--memory", "moved")):
-        if options:
-            shutil.move(tmp_path / "base", "moved")
-        rows = _predict(run_alone, run, tmp_path / "test.jsonl", *options)
-        assert _rounded([row["probabilities"] for row in rows]) == _rounded([row["probabilities"] for row in expected])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_predict_gives_what_the_test_set_got(
+    frozen: bool, tiny_model: TinyModel, tmp_path: Path, run_alone: Run
+) -> None:
+    """By the general model where it was, and where it went; or by the one that was trained too, which comes along."""
+    run, _ = _train(tmp_path, adapted(tiny_model), "classification", frozen=frozen)
+    expected = [row["probabilities"] for row in lines(run / "seeds" / "0" / "predictions.jsonl")]
+    assert len(expected) == 24
+    assert len({json.dumps(row) for row in expected}) > 1
+    records = tmp_path / "test.jsonl"
 
+    def predicted(*options: object) -> list[Any]:
+        return [pytest.approx(row["probabilities"], abs=1e-5) for row in _predict(run_alone, run, records, *options)]
 
-def _rounded(value: Any) -> Any:
-    """Without the last digits."""
-    return json.loads(json.dumps(value), parse_float=lambda number: round(float(number), 5))
+    if frozen:
+        assert expected == predicted()
+    shutil.move(tmp_path / "base", "moved")
+    assert expected == predicted(*(("--memory", "moved") if frozen else ()))
+    if not frozen:
+        error = last_line(run_alone("predict", "-m", run, "-i", records, "--memory", run / "memory", code=2))
+        assert "no model here needs a general model beside it: leave it out" in error
 
 
 @pytest.mark.slow
@@ -108,30 +114,13 @@ def test_without_its_general_model_it_says_what_is_missing(
     assert len(answered.splitlines()) == 25
     error = last_line(run_alone(*start, "--memory", folder, code=1))
     assert f"is not the general model that {run} was trained with: its SHA-256 is" in error
-    assert f"need {general['sha256'][:12]}" in error
     (run / "memory.safetensors").unlink()
-    error = last_line(run_alone(*start, "--memory", tmp_path / "moved", code=1))
-    assert f"{run} is not complete: it has no memory.safetensors" in error
     (run / "manifest.json").unlink()
     error = last_line(run_alone(*start, "--memory", tmp_path / "moved", code=1))
     assert f"{run} has no memory.safetensors: copy the whole folder, or train it again" in error
 
 
-@pytest.mark.slow
-def test_a_general_model_that_was_trained_too_comes_along(
-    tiny_model: TinyModel, tmp_path: Path, run_alone: Run
-) -> None:
-    run, _ = _train(tmp_path, adapted(tiny_model), "classification", frozen=False)
-    shutil.rmtree(tmp_path / "base")
-    expected = lines(run / "seeds" / "0" / "predictions.jsonl")
-    records = tmp_path / "test.jsonl"
-    rows = _predict(run_alone, run, records)
-    assert _rounded([row["probabilities"] for row in rows]) == _rounded([row["probabilities"] for row in expected])
-    error = last_line(run_alone("predict", "-m", run, "-i", records, "--memory", run / "memory", code=2))
-    assert "no model here needs a general model beside it: leave it out" in error
-
-
-def test_a_model_without_memory_needs_none(tiny_model: TinyModel, tmp_path: Path) -> None:
+def test_a_model_without_memory_needs_none(tiny_model: TinyModel) -> None:
     folder = tiny_model("BertForQuestionAnswering")
     opened = TaskFolder.open_questions(str(folder))
     assert MemoryChoice.of_settings(opened.settings, opened.folder, opened.weights, "there") is None
@@ -213,13 +202,8 @@ def test_other_layers_and_states() -> None:
     assert plan(strategy="multiple", layers=(2, 5), n_general=6).sources == ((1,), (3,))
     assert plan(strategy="multiple", layers=(2, 5), source="4, 4-4").sources == ((4,), (4,))
     assert plan(strategy="gated", layers=(12,), source="10-12").sources == ((10, 11, 12),)
-
-
-def test_models_of_one_layer() -> None:
-    assert plan(1, 1, strategy="gated") == MemoryPlan((1,), ((1,),), True)
+    assert plan(1, 2, layers=(1,)) == MemoryPlan((1,), ((1, 2),), True)
     assert plan(2, 1, source="0-1,1") == MemoryPlan((1, 2), ((0, 1), (1,)), True)
-    with pytest.raises(UsageError, match=r"chunk feeds two layers, the domain model has 1: .*single or gated"):
-        plan(1, 12)
 
 
 def test_added_logits_need_the_last_state_alone() -> None:
@@ -231,13 +215,10 @@ def test_added_logits_need_the_last_state_alone() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
+        ({"n_domain": 1}, ["chunk feeds two layers, the domain model has 1"]),
+        ({"n_general": 1}, ["feeds 2 layers", "the general model, which has 1 layer"]),
         ({"layers": (6, 13)}, ["layer 13", "has 12"]),
-        (
-            {"n_general": 2, "layers": (1, 2, 3)},
-            ["feeds 3 layers with as many parts of the general model, which has 2 layers"],
-        ),
         ({"source": "1-6,7-13"}, ["state 13", "has 12 layers"]),
-        ({"source": "papers"}, ["'papers' is not a range", "paper, reference"]),
         ({"strategy": "single", "source": "1-6"}, ["1-6", "takes one state"]),
     ],
 )

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from greenadapt.config import MemoryConfig
 from greenadapt.errors import UsageError
-from greenadapt.models.memory.fusion import attach_logits_fusion, attach_memory, fuse, gate_weights
+from greenadapt.models.memory.fusion import attach_logits_fusion, attach_memory, gate_weights
 from tests.support.small_encoders import (
     ARCHITECTURES,
     PAD,
@@ -91,53 +91,37 @@ def test_it_is_the_formula(architecture: str, strategy: Any, variant: Any) -> No
             torch.testing.assert_close(mixed, expected, rtol=0, atol=1e-6)
 
 
-def test_weights_of_layers_sum_to_one_and_their_bias_cancels() -> None:
+def test_gates_weigh_states_of_half_precision_in_full_one() -> None:
     generator = torch.Generator().manual_seed(0)
-    states = torch.randn(5, 3, 7, 16, generator=generator)
-    gate = nn.Linear(16, 1)
-    nn.init.normal_(gate.weight, generator=generator)
-    for converted in (states, states.bfloat16()):
-        assert torch.equal(fuse(converted[:1], gate), converted[0])
-        weights = gate_weights(converted, gate)
-        assert weights.shape == (5, 3, 7)
-        assert weights.dtype == torch.float32
-        torch.testing.assert_close(weights.sum(0), torch.ones(3, 7), rtol=0, atol=ROUNDING)
-        assert weights.std(0).min() > 1e-3
-    expected = weighed(list(states.unbind()), gate)
-    torch.testing.assert_close(fuse(states, gate), expected, rtol=0, atol=ROUNDING)
-    with torch.no_grad():
-        gate.bias += 3.0
-    torch.testing.assert_close(fuse(states, gate), expected, rtol=0, atol=ROUNDING)
-    fuse(states, gate).square().sum().backward()
-    assert gate.weight.grad is not None
-    assert gate.bias.grad is not None
-    assert gate.weight.grad.abs().min() > 0
-    assert gate.bias.grad.abs().max() < 1e-4
+    states, gate = torch.randn(5, 3, 7, 16, generator=generator).bfloat16(), nn.Linear(16, 1)
+    weights = gate_weights(states, gate)
+    assert (weights.shape, weights.dtype) == ((5, 3, 7), torch.float32)
+    torch.testing.assert_close(weights.sum(0), torch.ones(3, 7), rtol=0, atol=ROUNDING)
 
 
-@pytest.mark.parametrize(("source", "low"), [("reference", [0, 1]), ("0-2,4", [0, 1, 2])])
-def test_gates_begin_as_the_mean_of_the_states_that_are_read(source: str, low: list[int]) -> None:
+def test_gates_begin_as_the_mean_of_the_states_that_are_read() -> None:
     model, general = (encoder("Electra", seed=i, num_hidden_layers=2 + 2 * i, embedding_size=8) for i in (0, 1))
-    memory = attach_memory(model, general, MemoryConfig(source=source), seed=0)
+    memory = attach_memory(model, general, MemoryConfig(source="0-2,4"), seed=0)
     inputs = batch([4, 6, 5])
     read = memory(memory_ids=inputs.ids, memory_mask=inputs.mask)
     hidden = memory.general(input_ids=inputs.ids, attention_mask=inputs.mask, output_hidden_states=True).hidden_states
-    expected = torch.stack([hidden[state] for state in low]).mean(0)
+    expected = torch.stack([hidden[state] for state in (0, 1, 2)]).mean(0)
     torch.testing.assert_close(read.states[0], expected, rtol=0, atol=ROUNDING)
     assert torch.equal(read.mask, inputs.real)
 
 
 @pytest.mark.slow
 def test_random_gates_are_those_of_the_seed_and_take_no_numbers_from_others() -> None:
-    general = encoder("Bert", seed=1, hidden_size=1024)
+    width = 512
+    general = encoder("Bert", seed=1, hidden_size=width)
 
     def gates(seed: int) -> Tensor:
-        model = encoder("Bert", hidden_size=1024)
+        model = encoder("Bert", hidden_size=width)
         before = torch.get_rng_state()
         memory = attach_memory(model, general, MemoryConfig(gate_init="normal", project=True), seed)
         assert torch.equal(torch.get_rng_state(), before)
         assert memory.project is not None
-        assert abs(memory.project.weight.std().item() * 32 - 1) < 0.01
+        assert abs(memory.project.weight.std().item() * width**0.5 - 1) < 0.01
         assert all(not layer.bias.any() for layer in (*memory.gates, memory.project))  # type: ignore[union-attr, operator]
         return torch.cat([gate.weight for gate in memory.gates])  # type: ignore[misc]
 
@@ -145,60 +129,31 @@ def test_random_gates_are_those_of_the_seed_and_take_no_numbers_from_others() ->
     assert torch.equal(first, gates(0))
     assert not torch.equal(first, gates(1))
     assert abs(first.std().item() - 0.02) < 0.001
-    assert abs(first.mean().item()) < 0.002
     assert not torch.equal(first[0], first[1])
-    same_seed = torch.empty(2, 1024).normal_(0, 0.02, generator=torch.Generator().manual_seed(0))
+    same_seed = torch.empty(2, width).normal_(0, 0.02, generator=torch.Generator().manual_seed(0))
     assert not torch.equal(first, same_seed)  # which a head of that seed may begin with
 
 
-def train(model: Any, n_steps: int = 20) -> None:
-    """Every parameter is the optimiser's, the frozen ones too."""
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
+@pytest.mark.slow
+@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize(("architecture", "strategy"), [("Bert", "chunk"), ("Roberta", "logits")])
+def test_training_leaves_a_frozen_general_model_as_it_is(architecture: str, strategy: Any, frozen: bool) -> None:
+    general = encoder(architecture, seed=1, num_hidden_layers=4)
+    checkpoint = copy.deepcopy(general.state_dict())
+    model = with_memory(MemoryConfig(strategy, frozen=frozen), architecture, CLASSIFICATION, general)
+    before = copy.deepcopy(model.state_dict())
+    assert all(torch.equal(weight, before[f"memory.general.{name}"]) for name, weight in checkpoint.items())
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)  # with the frozen ones
     model.train()
     torch.manual_seed(0)
-    for step in range(n_steps):
+    for step in range(3):
         logits = call(model, batch([7, 3, 5], step), batch([4, 9, 6], step)).logits
-        loss = nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2]))
         optimiser.zero_grad()
-        loss.backward()
+        nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2])).backward()
         optimiser.step()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("architecture", "config"), [("Bert", MemoryConfig(attention="gate")), ("Roberta", LOGITS)])
-def test_training_leaves_a_frozen_general_model_as_it_is(architecture: str, config: MemoryConfig) -> None:
-    model = with_memory(config, architecture, CLASSIFICATION)
-    before = copy.deepcopy(model.state_dict())
-    train(model)
-    general = model.memory.general
-    assert all(weight.grad is None and not weight.requires_grad for weight in general.parameters())
-    assert model.training
-    assert model.memory.training
-    assert not any(module.training for module in general.modules())
-    after = model.state_dict()
-    unchanged = {name for name in before if torch.equal(before[name], after[name])}
-    assert unchanged == {name for name in before if name.startswith("memory.general.")}
-    assert len(unchanged) > 50
-
-
-@pytest.mark.slow
-def test_an_unfrozen_general_model_starts_from_its_checkpoint_and_learns() -> None:
-    general = encoder("Bert", seed=1, num_hidden_layers=4)
-    checkpoint = copy.deepcopy(general.state_dict())
-    model = with_memory(MemoryConfig(frozen=False), head=CLASSIFICATION, general=general)
-    started = model.memory.general.state_dict()
-    assert all(torch.equal(started[name], checkpoint[name]) for name in checkpoint)
-    inputs, memory = batch([7, 3, 5]), batch([4, 9, 6], seed=1)
-    frozen = with_memory(MemoryConfig(), head=CLASSIFICATION)
-    torch.testing.assert_close(call(model, inputs, memory).logits, call(frozen, inputs, memory).logits)
-    train(model)
-    assert all(module.training for module in model.memory.general.modules())
-    changed = {
-        name for name, weight in model.memory.general.state_dict().items() if not torch.equal(weight, checkpoint[name])
-    }
-    assert changed == {*checkpoint}
-    model.eval()
-    assert not any(module.training for module in model.modules())
+    assert {module.training for module in model.memory.general.modules()} == {not frozen}
+    unchanged = {name for name, weight in model.state_dict().items() if torch.equal(before[name], weight)}
+    assert unchanged == {name for name in before if frozen and name.startswith("memory.general.")}
 
 
 def test_gradients_reach_all_that_is_learnt() -> None:
@@ -212,12 +167,7 @@ def test_gradients_reach_all_that_is_learnt() -> None:
     assert all(weight.grad is not None and torch.isfinite(weight.grad).all() for weight in learnt.values())
     idle = {name for name, weight in learnt.items() if weight.grad.abs().max() == 0}
     assert idle <= {"memory.gates.0.bias", "memory.gates.1.bias"}
-    assert {name for name in learnt if name.startswith("memory.")} == {
-        *(f"memory.gates.{i}.{name}" for i in (0, 1) for name in ("weight", "bias")),
-        *(f"memory.biases.{i}" for i in (0, 1)),
-        "memory.project.weight",
-        "memory.project.bias",
-    }
+    assert len([name for name in learnt if name.startswith("memory.")]) == 8  # of two gates, two biases, a projection
 
 
 def test_the_general_model_may_be_another_one() -> None:
@@ -259,7 +209,7 @@ def logits_of(output: Any) -> Tensor:
 
 SUMS = [(name, TOKENS, [7, 3, 5]) for name in WITH_MEMORY if hasattr(transformers, name + TOKENS)]
 SUMS += [("Bert", QA, [7, 3, 5])]
-SUMS += [(name, CLASSIFICATION, lengths) for name in ARCHITECTURES for lengths in ([9, 12, 6],)]
+SUMS += [(name, CLASSIFICATION, lengths) for name in ("Bert", "Electra") for lengths in ([4, 2, 1], [9, 12, 6])]
 """Architecture, head and lengths of the general model's inputs, which classification does not need to be the same."""
 
 
@@ -272,7 +222,6 @@ def test_it_is_the_sum_of_one_heads_logits_for_two_plain_models(
     expected = by_head(plain, last_states(plain.base_model, inputs)) + by_head(plain, last_states(general, memory))
     model = with_memory(LOGITS, architecture, head)
     output = call(model, inputs, memory)
-    assert [*output] == [*plain(input_ids=inputs.ids)]
     real = slice(None) if head == CLASSIFICATION else inputs.real
     torch.testing.assert_close(logits_of(output)[real], expected[real], rtol=0, atol=1e-5)
     names = [name for name in model.state_dict() if not name.startswith("memory.")]

@@ -54,13 +54,13 @@ def test_the_states_are_those_of_plain_transformers_for_base_pieces(tiny_model: 
     torch.testing.assert_close(model.memory.general_states(**inputs), torch.stack(hidden[1:]), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize(("frozen", "precision"), [(True, "float32"), (True, "bfloat16"), (False, "bfloat16")])
+@pytest.mark.parametrize(("frozen", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
 def test_a_frozen_model_is_in_half_precision_on_such_a_machine(
-    tiny_model: TinyModel, frozen: bool, precision: Any
+    tiny_model: TinyModel, frozen: bool, dtype: torch.dtype
 ) -> None:
     folder = adapted(tiny_model)
-    model, *_ = _model(folder, folder.parent / "base", Machine.start(precision), frozen=frozen)
-    assert model.memory.general.dtype == (torch.bfloat16 if frozen and precision == "bfloat16" else torch.float32)
+    model, *_ = _model(folder, folder.parent / "base", Machine.start("bfloat16"), frozen=frozen)
+    assert model.memory.general.dtype == dtype
     assert model.dtype == torch.float32
 
 
@@ -80,19 +80,11 @@ def test_logits_of_pieces_that_differ_cannot_be_added(tiny_model: TinyModel) -> 
 
 def test_a_general_model_that_was_trained_gets_its_base_tokenizer(tiny_model: TinyModel, tmp_path: Path) -> None:
     folder = adapted(tiny_model)
-    for source in (folder, folder.parent / "base"):
-        target = tmp_path / f"of-{source.name}"
-        (target / "memory").mkdir(parents=True)
-        GeneralModel(Checkpoint.open(source), MemoryConfig(frozen=False)).copy_tokenizer(target)
-        written = (target / "memory" / "tokenizer.json").read_bytes()
-        base = folder / "base_tokenizer" if source == folder else source
-        assert written == (base / "tokenizer.json").read_bytes()
-        assert not (target / "memory" / "words.safetensors").exists()
-
-
-def _texts(n: int = 40, longest: int = 30) -> list[str]:
-    draw = np.random.default_rng(0)
-    return [" ".join(draw.choice(VOCABULARY, draw.integers(0, longest))) for _ in range(n)]
+    target = tmp_path / "target" / "memory"
+    target.mkdir(parents=True)
+    GeneralModel(Checkpoint.open(folder), MemoryConfig(frozen=False)).copy_tokenizer(target.parent)
+    assert (target / "tokenizer.json").read_bytes() == (folder / "base_tokenizer" / "tokenizer.json").read_bytes()
+    assert not (target / "words.safetensors").exists()
 
 
 def _reader(folder: Path, general: Path) -> tuple[Encoder, MemoryReader]:
@@ -106,12 +98,13 @@ def test_the_general_model_reads_what_its_own_tokenizer_gives(tiny_model: TinyMo
     folder = adapted(tiny_model)
     general = folder.parent / "base"
     encoder, reader = _reader(folder, general)
-    texts = _texts()
-    views = list(ClassificationTask().inference((Text(text) for text in texts), encoder))
+    draw = np.random.default_rng(0)
+    first, second = ([" ".join(draw.choice(VOCABULARY, draw.integers(0, 30))) for _ in range(40)] for _ in range(2))
+    views = list(ClassificationTask().inference(map(Text, first, second), encoder))
     features = [feature for one in views for feature in getattr(one, view)]
     assert (max(int(feature.ids.max()) for feature in features) >= reader.added.first_id) == (view == "expanded")
     read = reader.read(Features.of(features))
-    expected = AutoTokenizer.from_pretrained(general)(texts, padding=True, return_tensors="pt")
+    expected = AutoTokenizer.from_pretrained(general)(first, second, padding=True, return_tensors="pt")
     assert torch.equal(read["memory_ids"], expected["input_ids"])
     assert torch.equal(read["memory_mask"], expected["attention_mask"])
     assert torch.equal(read["memory_types"], expected["token_type_ids"])
@@ -125,29 +118,22 @@ def test_of_a_longer_text_the_first_pieces_and_the_last_special_token_are_read(t
     new = encoder.tokenizer.encode(" ".join(NEW * 4)).expanded.ids
     ids, types, _ = encoder.single(new)
     short, short_types, _ = encoder.single(new[:1])
-    lengths = np.array([len(short), len(ids), len(short)])
-    all_ids, all_types = np.concatenate([short, ids, short]), np.concatenate([short_types, types, short_types])
-    inputs = reader.in_base_pieces(Features(all_ids, all_types, lengths))
+    lengths = np.array([len(ids), len(short)])
+    inputs = reader.in_base_pieces(Features(np.append(ids, short), np.append(types, short_types), lengths))
     whole = [2, *encoder.tokenizer.encode(" ".join(NEW * 4)).base.ids.tolist(), 3]
     first = [2, *encoder.tokenizer.encode(NEW[0]).base.ids.tolist(), 3]
     assert len(whole) > 16
-    assert inputs.lengths.tolist() == [len(first), 16, len(first)]
-    assert inputs.ids.tolist() == [*first, *whole[:15], 3, *first]
-    assert len(inputs.types) == len(inputs.ids)
+    assert inputs.lengths.tolist() == [16, len(first)]
+    assert inputs.ids.tolist() == [*whole[:15], 3, *first]
     views = ClassificationTask().inference([Text("tachycardia"), Text(" ".join(NEW * 4)), Text("")], encoder)
     assert reader.n_cut(views) == 1
 
 
-def test_another_vocabulary_is_refused(tiny_model: TinyModel) -> None:
-    folder = adapted(tiny_model)
-    general = tiny_model("RobertaModel", name="other")
-    with pytest.raises(InputError, match=r"other has a different vocabulary: \d+ of its \d+ entries are among"):
-        _reader(folder, general)
-
-
-def test_words_added_by_longest_match_are_refused(tiny_model: TinyModel) -> None:
+def test_other_vocabularies_and_words_added_by_longest_match_are_refused(tiny_model: TinyModel) -> None:
     folder = adapted(tiny_model)
     encoder = Encoder.of(Checkpoint.open(folder))
+    with pytest.raises(InputError, match=r"other has a different vocabulary: \d+ of its \d+ entries are among"):
+        MemoryReader.of(encoder, Checkpoint.open(tiny_model("RobertaModel", name="other")))
     encoder.tokenizer.added = replace(encoder.tokenizer.added, oov="greedy")
     with pytest.raises(UsageError, match="--oov greedy"):
         MemoryReader.of(encoder, Checkpoint.open(folder.parent / "base"))
