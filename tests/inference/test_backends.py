@@ -271,11 +271,9 @@ def test_what_a_compiled_model_cannot_do(served: Path, options: dict[str, Any], 
         predicted(served, **options)
 
 
-def test_what_is_not_compiled(tagger: Path, served: Path, two_tasks: Path, tmp_path: Path) -> None:
+def test_what_is_not_compiled(tagger: Path, served: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is compiled already"):
         compiled(served, tmp_path / "again")
-    with pytest.raises(UsageError, match=r"name one with --task"):
-        compiled(two_tasks, tmp_path / "several")
     with pytest.raises(MissingError, match=r"no task\.json: give the folder that finetune wrote"):
         compiled(tiny_model_in(tmp_path, "BertModel"), tmp_path / "encoder")
     with_memory = shutil.copytree(tagger, tmp_path / "with-memory")

@@ -10,7 +10,6 @@ from scipy.stats import ortho_group
 
 from greenadapt.config import AlignConfig
 from greenadapt.errors import InputError
-from greenadapt.store.arrays import write_arrays
 from greenadapt.vectors.alignment import Alignment, check_casing, fit
 
 LSTSQ = AlignConfig()
@@ -82,16 +81,10 @@ def test_a_rank_deficient_fit_is_the_minimum_norm_one_and_warns(monkeypatch: pyt
     _assert_least_squares(_double_matrix(monkeypatch, X, Y, LSTSQ).T, expected, X, Y)
 
 
-def test_fewer_words_than_dimensions_warn_with_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, Y = random(6, 10), random(6, 3, seed=1)
-    (warning,) = fit(X, Y, LSTSQ).warnings
+def test_few_words_warn_or_are_refused() -> None:
+    (warning,) = fit(random(6, 10), random(6, 3, seed=1), LSTSQ).warnings
     assert "6 words are in both vocabularies, fewer than the 10 dimensions" in warning
-    assert "(rank 6)" in warning
-    _assert_least_squares(_double_matrix(monkeypatch, X, Y, LSTSQ).T, np.linalg.lstsq(X, Y)[0], X, Y)
-
-
-def test_fewer_than_two_words_are_refused() -> None:
-    with pytest.raises(InputError, match="1 word is in both vocabularies, at least 2 are needed"):
+    with pytest.raises(InputError, match="1 word is in both vocabularies, at least 2 are needed: lower --min-count"):
         fit(random(1, 3), random(1, 3), LSTSQ)
 
 
@@ -139,7 +132,6 @@ def test_a_random_row_belongs_to_its_word_and_seed() -> None:
     alignment = fit(X, Y, AlignConfig(method="random", seed=3))
     rows = alignment.apply(vectors)
     np.testing.assert_array_equal(alignment.apply(vectors[30:])[4], rows[34])
-    assert len(np.unique(rows[:, 0])) == 50
     assert not np.array_equal(fit(X, Y, AlignConfig(method="random", seed=4)).apply(vectors), rows)
 
 
@@ -172,23 +164,13 @@ def test_an_alignment_survives_its_file(tmp_path: Path, method: Any) -> None:
     np.testing.assert_array_equal(loaded.apply(vectors), alignment.apply(vectors))
 
 
-def test_another_file_is_no_alignment(tmp_path: Path) -> None:
-    write_arrays(tmp_path / "alignment.safetensors", {"map": np.zeros((2, 2), np.float32)})
-    with pytest.raises(InputError, match="is not an alignment"):
-        Alignment.load(tmp_path)
-
-
-def test_lower_cased_vectors_are_refused_for_a_cased_model() -> None:
+def test_casing_of_vectors_and_model() -> None:
     lower = [f"word{chr(97 + i % 26)}{i}" for i in range(200)]
     with pytest.raises(InputError, match="none of the 200 words with letters has an upper-case one"):
         check_casing([*lower, "12", "."], lowercases=False, vocabulary_has_upper=True)
     assert check_casing([*lower, "Aspirin"], lowercases=False, vocabulary_has_upper=True) is None
     assert check_casing(lower[:199], lowercases=False, vocabulary_has_upper=True) is None  # too few to tell
     assert check_casing(lower, lowercases=False, vocabulary_has_upper=False) is None  # a model without upper case
-    assert check_casing(lower, lowercases=True, vocabulary_has_upper=False) is None
-
-
-def test_cased_vectors_of_an_uncased_model_are_counted() -> None:
     warning = check_casing(["Aspirin", "EGFR", "heart"], lowercases=True, vocabulary_has_upper=False)
     assert warning is not None
     assert warning.startswith("2 words with upper-case letters cannot be looked up")

@@ -96,13 +96,11 @@ def test_words_are_the_frequent_ones_in_prepared_order(tmp_path: Path) -> None:
     capped = train(corpus, replace(CONFIG, max_vocab=3), tmp_path / "capped")
     assert capped.words == ["a", "b", "c"]
     assert capped.counts.tolist() == [4, 4, 3]
-    assert capped.matrix.shape == (3, 16)
-    assert capped.matrix.dtype == np.float32
+    assert (capped.matrix.shape, capped.matrix.dtype) == ((3, 16), np.float32)
 
 
 def test_no_word_is_frequent_enough(tmp_path: Path, corpus: PreparedCorpus) -> None:
-    highest = int(corpus.counts[0])
-    with pytest.raises(InputError, match=f"occurs {highest} times, and --min-count is 100000: lower --min-count"):
+    with pytest.raises(InputError, match=f"occurs {corpus.counts[0]} times, and --min-count is 100000: lower"):
         train(corpus, replace(CONFIG, min_count=100_000), tmp_path / "work")
 
 
@@ -113,10 +111,7 @@ def test_too_little_memory_is_said_before_starting(tmp_path: Path) -> None:
         train(corpus, config, tmp_path / "work", max_memory=300 << 20)
     assert not (tmp_path / "work").exists()
     fitting = int(caught.value.hint.split("--max-vocab ")[1].split()[0].rstrip(","))
-    fits, does_not = (w2v.memory_needed(n, 500, 100_000) for n in (fitting, fitting + 1))
-    assert fits <= 300 << 20 < does_not
-    with pytest.raises(ResourceError, match="MB: use a higher --max-memory"):
-        train(corpus, config, tmp_path / "work", max_memory=1 << 20)
+    assert w2v.memory_needed(fitting, 500, 100_000) <= 300 << 20 < w2v.memory_needed(fitting + 1, 500, 100_000)
 
 
 _PEAK_SCRIPT = """
@@ -155,70 +150,15 @@ def test_initial_weights_are_gensims(tmp_path: Path, corpus: PreparedCorpus) -> 
 
 # -- determinism and resume -------------------------------------------------------------------------------------------
 
-_SCRIPT = """
-import os, signal, sys
-from contextlib import contextmanager
-from pathlib import Path
-from greenadapt.config import W2VConfig
-from greenadapt.corpus.prepared import PreparedCorpus
-from greenadapt.progress import Silent
-from greenadapt.vectors import cbow
-from greenadapt.vectors.engine import stream
-from greenadapt.vectors.cbow import train
-
-cbow.CHECKPOINT_SECONDS = 0
-
-class Deadly(Silent):
-    words = 0
-    @contextmanager
-    def bar(self, *_):
-        yield self
-    def advance(self, amount, **facts):
-        self.words += amount
-        if self.words > last:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-corpus, work, last = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
-stream._PART = 1000
-config = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2)
-vectors = train(PreparedCorpus.open(corpus), config, work, progress=Deadly(), max_memory=1 << 30)
-sys.stdout.buffer.write(vectors.matrix.tobytes())
-"""
-
-
-def run_script(tmp_path: Path, work: str, last: float = float("inf")) -> "subprocess.CompletedProcess[bytes]":
-    """Call ``train`` in another process, which is killed after ``last`` words."""
-    command = [sys.executable, "-c", _SCRIPT, str(tmp_path / "corpus"), str(tmp_path / work), str(last)]
-    return subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONHASHSEED": "5"}, check=False)
-
-
-@pytest.mark.slow
-def test_another_process_and_a_killed_one_end_in_the_same_bits(
-    tmp_path: Path, corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream, "_PART", 1000)
-    expected = train(corpus, CONFIG, tmp_path / "here")
-    whole = run_script(tmp_path, "whole")
-    assert (whole.returncode, whole.stderr) == (0, b"")
-    assert whole.stdout == expected.matrix.tobytes()
-    epoch = int(expected.counts.sum())
-    killed = run_script(tmp_path, "killed", last=1.5 * epoch)
-    assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, b"")
-    assert [path.name for path in (tmp_path / "killed").glob("checkpoint*")] == ["checkpoint.safetensors"]
-    watcher = Watcher()
-    assert train(corpus, CONFIG, tmp_path / "killed", watcher).matrix.tobytes() == expected.matrix.tobytes()
-    assert (watcher.notes, watcher.totals) == (["resuming after epoch 1"], [2 * epoch])
-
 
 def test_a_run_stopped_after_an_epoch_resumes_to_the_same_bits(tmp_path: Path, corpus: PreparedCorpus) -> None:
     whole = train(corpus, CONFIG, tmp_path / "whole")
     epoch = int(whole.counts.sum())
     with pytest.raises(KeyboardInterrupt):
         train(corpus, CONFIG, tmp_path / "work", Watcher(stop_after=2 * epoch))
-    assert len(list((tmp_path / "work").glob("checkpoint*"))) == 1
     watcher = Watcher()
     assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
-    assert (watcher.totals, watcher.notes) == ([epoch], ["resuming after epoch 2"])
+    assert (watcher.notes, watcher.totals) == (["resuming after epoch 2"], [epoch])
     watcher = Watcher()  # nothing remains to be trained
     assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
     assert watcher.steps == []

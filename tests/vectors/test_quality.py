@@ -8,7 +8,7 @@ import pytest
 from greenadapt.config import AlignConfig, RowRecipe
 from greenadapt.errors import InputError
 from greenadapt.vectors.alignment import fit
-from greenadapt.vectors.quality import Diagnostics, KnownWords, fit_and_measure
+from greenadapt.vectors.quality import KnownWords, fit_and_measure
 from greenadapt.vectors.rows import FormSums, RowFormula, predict_rows
 from tests.vectors.test_cbow import Watcher
 
@@ -22,10 +22,6 @@ def _case(noise: float = 0.9) -> tuple[Any, Any, Any]:
     rows = rng.permutation(np.setdiff1d(np.arange(N_BASE), SPECIAL))[:N_OVERLAP]
     source = base[rows] @ rng.standard_normal((12, 9)) + noise * rng.standard_normal((N_OVERLAP, 9))
     return source.astype(np.float32), base, rows
-
-
-def _diagnose(source: Any, base: Any, rows: Any, config: AlignConfig, special: Any = ()) -> Diagnostics:
-    return fit_and_measure(KnownWords(source, np.arange(len(rows)), rows, base, special_ids=special), config)[0]
 
 
 def _cosine(a: Any, b: Any) -> float:
@@ -79,40 +75,20 @@ def test_the_figures_equal_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     assert nearest.precision_at_10 == pytest.approx(np.mean(ranks <= 10))
     assert nearest.mrr == pytest.approx(np.mean(1 / ranks))
     assert 0 < nearest.precision_at_1 < nearest.precision_at_5 < nearest.precision_at_10 < 1
-
-
-def test_the_held_out_words_do_not_shape_the_map() -> None:
-    source, base, rows = _case()
-    config = AlignConfig(seed=2)
-    held = np.random.default_rng(config.seed).permutation(N_OVERLAP)[:33]
-    honest, spoiled = _diagnose(source, base, rows, config, SPECIAL), base.copy()
-    spoiled[rows[held]] = -base[rows[held]]
-    figures, negated = honest.figures, _diagnose(source, spoiled, rows, config, SPECIAL).figures
-    assert figures is not None
-    assert negated is not None
-    assert negated.mapped_norm == figures.mapped_norm  # the same map of the same words
-    assert negated.cosine == pytest.approx(-figures.cosine, abs=1e-6)
-
-
-def test_few_overlapping_words_are_skipped_with_a_note() -> None:
-    source, base, rows = _case()
-    result = _diagnose(source[:49], base, rows[:49], AlignConfig())
-    assert result.figures is None
-    assert result.note == "49 words are in both vocabularies, held-out figures need 50: skipped"
-    assert _diagnose(source[:50], base, rows[:50], AlignConfig()).figures is not None
-
-
-def test_precision_by_count() -> None:
-    source, base, rows = _case()
-    config = AlignConfig(seed=11)
-    figures = _diagnose(source, base, rows, config, SPECIAL).figures
-    assert figures is not None
-    ranks = _by_hand(source, base, rows, config)["ranks"]
     held = np.sort(np.random.default_rng(config.seed).permutation(len(rows))[:33])  # a word's count is its number here
     for band, (low, high) in zip(figures.by_count, [(1, 20), (20, 100), (100, 500), (500, 1000)], strict=True):
         band_ranks = ranks[(held >= low) & (held < high)]
         assert (band.min_count, band.n_words) == (low, len(band_ranks))
         assert band.precision_at_10 == (pytest.approx(np.mean(band_ranks <= 10)) if len(band_ranks) else None)
+
+
+def test_few_overlapping_words_are_skipped_with_a_note() -> None:
+    source, base, rows = _case()
+    known = [KnownWords(source[:n], np.arange(n), rows[:n], base) for n in (49, 50)]
+    few, enough = (fit_and_measure(words, AlignConfig())[0] for words in known)
+    assert few.figures is None
+    assert few.note == "49 words are in both vocabularies, held-out figures need 50: skipped"
+    assert enough.figures is not None
 
 
 def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:

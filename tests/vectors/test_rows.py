@@ -1,19 +1,15 @@
-"""Which words get a row, and what the row is, up to a real checkpoint with the rows in it."""
+"""Which words get a row, and what the row is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.checkpoints.writer import write_expanded
-from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
-from greenadapt.store.arrays import Streamed
+from greenadapt.config import ExpandConfig, RowRecipe
 from greenadapt.vectors import rows
-from greenadapt.vectors.alignment import Alignment, fit
+from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.quality import KnownWords
 from greenadapt.vectors.rows import (
     FormMap,
@@ -26,7 +22,6 @@ from greenadapt.vectors.rows import (
     wordpiece_norm,
 )
 from greenadapt.vectors.word_vectors import WordVectors
-from tests.conftest import WORDS, wordpiece_vocabulary
 
 SELECT_WORDS = ["the", "insulin", "egfr", "[CLS]", "rare", "cardia", "virus"]
 COUNTS = np.array([900, 5, 80, 70, 1, 5, 60])
@@ -112,7 +107,6 @@ def test_each_recipe_by_hand() -> None:
     expected = np.array([[0.6, 0.8, 0], [0, 0, 0], [1 / 3, 2 / 3, 2 / 3]], np.float32) * norm
     np.testing.assert_allclose(rows_of("norm"), expected, rtol=1e-6)
     np.testing.assert_allclose(rows_of("pieces"), MEANS, rtol=1e-6)
-    assert {rows_of(recipe).dtype for recipe in ("map", "norm", "pieces")} == {np.dtype(np.float32)}
 
 
 def test_mean_of_pieces_against_a_loop() -> None:
@@ -136,35 +130,6 @@ def test_replacements_are_the_words_of_both() -> None:
     replaced = replacements(vectors, {"d": 10, "b": 3, "x": 4}, twice)
     assert {row: value.tolist() for row, value in replaced.items()} == {3: [4, 6], 10: [12, 14]}
     assert replacements(vectors, {}, twice) == {}
-
-
-def test_from_vectors_to_a_grown_embedding(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
-    checkpoint = Checkpoint.open(tiny_model("BertForMaskedLM"))
-    vocabulary = {piece: i for i, piece in enumerate(wordpiece_vocabulary())}
-    base = {word: vocabulary[word] for word in WORDS}
-    words = [*WORDS, "tachycardia", "[CLS]", "insulin"]
-    counts = np.arange(len(words), 0, -1)
-    matrix = np.random.default_rng(0).normal(size=(len(words), 6)).astype(np.float32)
-    target = checkpoint.embedding()[list(base.values())]
-
-    def adapted(scale: float, folder: Path) -> np.ndarray:
-        vectors = matrix * np.float32(scale)
-        alignment = fit(vectors[: len(base)], target, AlignConfig())
-        new = select(words, counts, {*base, "[CLS]"}, ExpandConfig())
-        assert [words[i] for i in new] == ["tachycardia", "insulin"]
-        names: Any = [words[i] for i in new]
-        word_vectors = WordVectors(words, counts, vectors)
-        blocks = NewRows(names, new, word_vectors, Vocabulary({}), RowFormula("map", alignment, target, 1.0))  # type: ignore[arg-type]
-        write_expanded(checkpoint, Streamed((2, checkpoint.dim), np.dtype(np.float32), blocks), folder)
-        W = np.linalg.lstsq(vectors[: len(base)].astype(np.float64), target.astype(np.float64), rcond=None)[0].T
-        embedding = Checkpoint.open(folder).embedding()
-        np.testing.assert_allclose(embedding[checkpoint.n_rows :], vectors[new] @ W.T, atol=1e-5)
-        return embedding
-
-    grown = adapted(1.0, tmp_path / "one")
-    assert grown.shape == (checkpoint.n_rows + 2, checkpoint.dim)
-    assert grown[: checkpoint.n_rows].tobytes() == checkpoint.embedding().tobytes()
-    np.testing.assert_allclose(adapted(16.0, tmp_path / "sixteen"), grown, atol=1e-6)
 
 
 N, SOURCE_DIM, DIM, N_ROWS, NORM = 120, 5, 7, 60, 1.7
@@ -219,27 +184,6 @@ def test_it_is_a_ridge_regression_on_the_documented_features(case: Any) -> None:
     vectors, counts, pieces, embedding, targets = case
     fitted = fit_form(vectors, counts, pieces, embedding, targets, NORM)
     np.testing.assert_allclose(fitted.rows(vectors, counts, pieces, embedding), rows_by_hand(case), atol=2e-5)
-
-
-def test_a_rare_word_is_known_by_its_form_and_a_frequent_one_by_its_contexts() -> None:
-    """Words whose rows are their pieces' mean if they are rare, and a map of their vectors if they are frequent."""
-    draw = np.random.default_rng(0)
-    n = 4000
-    vectors = draw.normal(size=(n, SOURCE_DIM)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    embedding = draw.normal(size=(N_ROWS, DIM)).astype(np.float32)
-    pieces = draw.integers(0, N_ROWS, (n, 3)).tolist()
-    counts = np.where(np.arange(n) % 2, 1, 100_000)
-    means = embedding[np.array(pieces)].mean(1)
-    mapped = vectors @ draw.normal(size=(SOURCE_DIM, DIM))
-    targets = np.where(counts[:, None] == 1, means, mapped)
-    rows = fit_form(vectors, counts, pieces, embedding, targets, NORM).rows(vectors, counts, pieces, embedding)
-
-    def cosine(a: Any, b: Any) -> Any:
-        return (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
-
-    assert cosine(rows, means)[counts == 1].mean() > 0.9 > 0.3 > cosine(rows, mapped)[counts == 1].mean()
-    assert cosine(rows, mapped)[counts > 1].mean() > 0.9 > 0.3 > cosine(rows, means)[counts > 1].mean()
 
 
 def test_words_that_are_all_alike_get_their_mean_row() -> None:

@@ -1,9 +1,9 @@
-"""The compiled chunks: one part's steps against plain numpy in float64, what these are gradients of, and the draws."""
+"""The compiled chunks: one part's steps against plain numpy in float64, and the draws."""
 
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -133,25 +133,9 @@ def error(x: float) -> float:
     return float(sigmoid(-x)) if abs(x) < LIMIT else 0.0
 
 
-def log_sigmoid(x: Any) -> Any:
-    return np.log(sigmoid(np.clip(x, -LIMIT, LIMIT)))
-
-
 def hidden(position: Position, tables: Weights) -> Array:
     mean: Array = tables.input[position.context].mean(axis=0)
     return mean
-
-
-def objective(positions: list[Position], tables: Weights, case: Settings) -> Array:
-    """L of each position; one without a context has nothing to learn."""
-    values = np.zeros(len(positions))
-    for i, position in enumerate(positions):
-        if position.context:
-            h = hidden(position, tables)
-            negatives = [word for word in position.negatives if word != position.word]
-            values[i] = log_sigmoid(h @ tables.output[position.word])
-            values[i] += case.weight * log_sigmoid(-tables.output[negatives] @ h).sum()
-    return values
 
 
 def step(positions: list[Position], tables: Weights, case: Settings, rate: float) -> None:
@@ -233,17 +217,6 @@ WORD2VEC = Settings(5, 5 / NEGATIVES)
 LENGTHS = [1, 2, 3, 40, 1, 0, 5, 1, 70, 4, 1, 1, 33, 9, 2]  # a chunk ends within lines, and lines end within chunks
 
 
-@pytest.mark.parametrize("window", [1, 5])
-def test_a_part_is_trained_as_described(window: int) -> None:
-    rates = (0.2 / window, 0.04 / window)  # each word of a context gets the whole gradient
-    case = Case(make_lines(LENGTHS, 30), make_noise(30), WORD2VEC._replace(window=window), rates)
-    tables = make_tables(30)
-    ours = check(case, tables)
-    assert all(
-        np.abs(new - old).max() > 0.03 for new, old in [(ours.input, tables.input), (ours.output, tables.output)]
-    )
-
-
 @pytest.mark.slow
 def test_more_than_one_buffer_with_a_falling_rate() -> None:
     keep_share, size = 0.5, chunks._BUFFER
@@ -255,8 +228,9 @@ def test_more_than_one_buffer_with_a_falling_rate() -> None:
 
 @pytest.mark.parametrize("dim", [1, 128])
 def test_any_width(dim: int) -> None:
-    case = Case(make_lines([50, 30], 40), make_noise(40, 0.6), WORD2VEC)
-    check(case, make_tables(40, dim, 1 / np.sqrt(dim)))
+    case = Case(make_lines(LENGTHS, 40), make_noise(40, 0.6), WORD2VEC, (0.04, 0.008))
+    tables = make_tables(40, dim, 1 / np.sqrt(dim))
+    assert np.abs(check(case, tables).output - tables.output).max() > 0.01
 
 
 @settings(max_examples=15)
@@ -293,14 +267,12 @@ def test_scores_that_are_far_too_low_are_told_of() -> None:
     assert 0 < low < 250
     assert trained_and_told(case, fits)[1] == (259, 259 - low)
     fits.input[8] = np.nan
-    learned, likely = trained_and_told(case, fits)[1]
-    assert learned == 259
-    assert likely < 259 - low - 20  # a score that is no number is not over -LIMIT
+    assert trained_and_told(case, fits)[1][1] < 259 - low - 20  # a score that is no number is not over -LIMIT
 
 
 def test_nothing_to_learn_changes_nothing() -> None:
     tables = make_tables(9)
-    for lines in ([[1], [2], [3], [4], [5]], [[], []], [[9, 12, 9]], [[1, 9, 10], [11, 2]]):
+    for lines in ([[1], [2], [3]], [[], []], [[1, 9, 10], [11, 2]]):
         ours = trained(Case(lines, make_noise(9), WORD2VEC), tables)
         assert ours.input.tobytes() == tables.input.tobytes()
         assert ours.output.tobytes() == tables.output.tobytes()
@@ -320,59 +292,6 @@ def test_a_part_begins_where_its_first_border_is() -> None:
         assert table[:, :7].tobytes() == expected_table.tobytes()
 
 
-# -- what the steps are gradients of ----------------------------------------------------------------------------------
-
-
-def differences(positions: list[Position], tables: Weights, case: Settings) -> tuple[Array, Array]:
-    """∂L_i/∂(each number of either table) by central differences, ``(n_positions, n_words, dim)`` each."""
-    slopes = []
-    for table in (tables.input, tables.output):
-        slope = np.zeros((len(positions), *table.shape))
-        for index in np.ndindex(*table.shape):
-            old = table[index]
-            sides = []
-            for shift in (1e-5, -1e-5):
-                table[index] = old + shift
-                sides.append(objective(positions, tables, case))
-            table[index] = old
-            slope[(slice(None), *index)] = (sides[0] - sides[1]) / 2e-5
-        slopes.append(slope)
-    return slopes[0], slopes[1]
-
-
-def test_the_steps_are_gradients_of_the_objective() -> None:
-    """As the rate goes to 0; each word of a context gets the gradient of the mean, |C_i| times its own."""
-    case = Case(make_lines([3, 14, 1, 8], 6), make_noise(6), WORD2VEC._replace(window=3))
-    ((positions, _),) = drawn(case)
-    single = make_tables(6, 3)
-    tables = Weights(single.input.astype(np.float64), single.output.astype(np.float64))
-    by_input, by_output = differences(positions, tables, case.settings)
-    share = np.array([len(p.context) for p in positions])
-    moved = Weights(tables.input.copy(), tables.output.copy())
-    step(positions, moved, case.settings, 1e-9)
-    gradient = np.tensordot(share, by_input, axes=1)
-    np.testing.assert_allclose((moved.input - tables.input) / 1e-9, gradient, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose((moved.output - tables.output) / 1e-9, by_output.sum(axis=0), rtol=1e-5, atol=1e-5)
-    assert np.abs(gradient).max() > 0.5
-
-
-def test_the_expectation_is_word2vecs() -> None:
-    """Over all 8-tuples of negatives of a vocabulary of three, with the probabilities of the alias table."""
-    negatives, kind = 5, WORD2VEC
-    noise, single = make_noise(3), make_tables(3, 3)
-    tables = Weights(single.input.astype(np.float64), single.output.astype(np.float64))
-    shares = cell_sums(noise.threshold, noise.alias)
-    at = Position(1, [0, 2, 0], [])
-    shared = sum(
-        np.prod(shares[list(drawn)]) * objective([replace(at, negatives=list(drawn))], tables, kind)[0]
-        for drawn in itertools.product(range(3), repeat=NEGATIVES)
-    )
-    h = hidden(at, tables)
-    scores = tables.output @ h
-    expectation = sum(share * log_sigmoid(-scores[word]) for word, share in enumerate(shares) if word != at.word)
-    assert shared == pytest.approx(log_sigmoid(scores[at.word]) + negatives * expectation, rel=1e-12)
-
-
 # -- draws ------------------------------------------------------------------------------------------------------------
 
 
@@ -383,11 +302,9 @@ def cell_sums(threshold: Array, alias: Array) -> Array:
     return np.asarray(shares / len(below))
 
 
-@pytest.mark.parametrize("weights", [np.array([7.0]), 1 / np.arange(1, 200_001)], ids=["one", "zipf"])
+@pytest.mark.parametrize("weights", [np.array([7.0]), 1 / np.arange(1, 20_001)], ids=["one", "zipf"])
 def test_alias_table_has_the_wanted_proportions(weights: Array) -> None:
-    original = weights.copy()
     threshold, alias = alias_table(weights)
-    assert weights.tolist() == original.tolist()
     assert threshold.max() <= 2**32
     assert ((alias >= 0) & (alias < len(weights))).all()
     np.testing.assert_allclose(cell_sums(threshold, alias), weights / weights.sum(), rtol=0, atol=1e-9)
@@ -396,6 +313,4 @@ def test_alias_table_has_the_wanted_proportions(weights: Array) -> None:
 def test_the_random_bits_are_those_of_the_paper() -> None:
     state = np.full(1, SEED, np.uint64)
     draw = random_bits(SEED)
-    ours = [int(chunks.next_bits(state)) for _ in range(1000)]
-    assert ours == [draw() for _ in range(1000)]
-    assert len(set(ours)) == 1000
+    assert [int(chunks.next_bits(state)) for _ in range(1000)] == [draw() for _ in range(1000)]

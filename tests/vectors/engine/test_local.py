@@ -38,16 +38,11 @@ def start(n_words: int, config: W2VConfig = CONFIG) -> Weights:
     return w2v.initial_weights(n_words, config)
 
 
-def drift(vectors: WordVectors, config: W2VConfig) -> float:
-    return float(np.abs(vectors.matrix - start(len(vectors.words), config).input).max())
-
-
 # -- schedule and threads ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [1, 3])
 def test_every_word_once_an_epoch_and_a_rate_that_falls_to_the_end(
-    corpus: PreparedCorpus, workers: int, monkeypatch: pytest.MonkeyPatch
+    corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[list[int], tuple[float, float], int]] = []
     real = local.train_part
@@ -58,14 +53,12 @@ def test_every_word_once_an_epoch_and_a_rate_that_falls_to_the_end(
 
     monkeypatch.setattr(local, "train_part", recorded)
     stream = stream_of(corpus)
-    config = replace(CONFIG, workers=workers)
+    config = replace(CONFIG, workers=3)
     engine, weights = LocalEngine(stream, config), start(stream.n_words)
     progress: list[tuple[int, float]] = []
     for epoch in range(config.epochs):
         engine.train(engine.parts, weights, epoch, lambda words, rate: progress.append((words, rate)))
         assert sum(words for words, _ in progress) == (epoch + 1) * stream.total
-    assert np.isfinite(weights.input).all()
-    assert np.isfinite(weights.output).all()
     assert len(progress) == len(calls) > 3 * 5
     assert len({seed for *_, seed in calls}) == len(calls)  # no part has another one's random numbers
     slope = (config.alpha - MIN_ALPHA) / (3 * stream.total)
@@ -79,16 +72,6 @@ def test_every_word_once_an_epoch_and_a_rate_that_falls_to_the_end(
         assert rates[1] == rate == pytest.approx(config.alpha - slope * met, rel=1e-9)
     assert position == 0
     assert rate == pytest.approx(MIN_ALPHA, rel=1e-9)
-
-
-def test_every_word_gets_a_step_whatever_the_lines(tmp_path: Path) -> None:
-    """Without subsampling every word is predicted from its neighbours, so every output row moves."""
-    words = [f"w{i}" for i in range(30_000)]
-    lines = [words[:10_100], words[10_100:23_000], words[23_000:23_002], words[23_002:]]
-    corpus = prepare(lines, tmp_path / "corpus")
-    config = replace(CONFIG, dim=2, min_count=1, epochs=1, sample=0, negative=1)
-    train(corpus, config, tmp_path / "work")
-    assert ArrayFile(tmp_path / "work" / "checkpoint.safetensors")["output"].any(axis=1).all()
 
 
 def test_the_width_is_no_matter(corpus: PreparedCorpus) -> None:
@@ -106,16 +89,11 @@ def test_the_width_is_no_matter(corpus: PreparedCorpus) -> None:
 
 
 def test_the_settings_matter(tmp_path: Path, corpus: PreparedCorpus) -> None:
-    changes: list[dict[str, Any]] = [
-        {}, {"window": 2}, {"negative": 2}, {"sample": 1e-3}, {"alpha": 0.05}, {"seed": 8},
-    ]  # fmt: skip
-    results = set()
+    changes: list[dict[str, Any]] = [{"window": 2}, {"negative": 2}, {"sample": 1e-3}, {"alpha": 0.05}, {"seed": 8}]
+    results = {train(corpus, CONFIG, tmp_path / "plain").matrix.tobytes()}
     for number, change in enumerate(changes):
-        config = replace(CONFIG, **change)
-        vectors = train(corpus, config, tmp_path / str(number))
-        assert drift(vectors, config) > 1e-3
-        results.add(vectors.matrix.tobytes())
-    assert len(results) == len(changes)
+        results.add(train(corpus, replace(CONFIG, **change), tmp_path / str(number)).matrix.tobytes())
+    assert len(results) == 6
 
 
 # -- divergence -------------------------------------------------------------------------------------------------------
@@ -169,19 +147,11 @@ def pairs_found(vectors: WordVectors) -> float:
     return float((scores.argmax(axis=1) == np.roll(np.arange(2 * PAIRS), PAIRS)).mean())
 
 
-LEARNING = replace(CONFIG, dim=32, epochs=8, alpha=0.05, sample=1e-3)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 3])
-def test_words_in_the_same_contexts_are_neighbours_as_by_gensim(tmp_path: Path, workers: int) -> None:
-    lines = paired_text()
-    model = Word2Vec(
-        lines, vector_size=32, min_count=3, epochs=8, alpha=0.05, sample=1e-3, seed=7, workers=1
-    )  # CBOW is its default
+def test_words_in_the_same_contexts_are_neighbours_as_by_gensim(tmp_path: Path) -> None:
+    lines, settings = paired_text(), {"min_count": 3, "epochs": 8, "alpha": 0.05, "sample": 1e-3, "seed": 7}
+    model = Word2Vec(lines, vector_size=32, workers=1, **settings)  # CBOW is its default
     theirs = pairs_found(WordVectors(model.wv.index_to_key, np.ones(len(model.wv), np.int64), model.wv.vectors))
-    ours = pairs_found(
-        train(prepare(lines, tmp_path / "corpus"), replace(LEARNING, workers=workers), tmp_path / "work")
-    )
+    corpus, config = prepare(lines, tmp_path / "corpus"), W2VConfig(dim=32, workers=3, **settings)
     assert theirs > 0.9
-    assert ours >= theirs - 0.05
+    assert pairs_found(train(corpus, config, tmp_path / "work")) >= theirs - 0.05
