@@ -43,17 +43,6 @@ def logits(shape: tuple[int, ...]) -> st.SearchStrategy[np.ndarray]:
     return arrays.arrays(np.float32, shape, elements=st.floats(-50, 50, width=32))
 
 
-def test_where_logits_and_probabilities_disagree() -> None:
-    task = ClassificationTask(label_kind="classes", labels=("first", "second", "third"))
-    by_logits, by_probabilities = (ensemble_logits([A, B], rule, task.head) for rule in ("logits", "probabilities"))
-    assert by_logits.tolist() == [[5, 5.75, 1.5]]
-    assert (2 * np.exp(by_probabilities))[0] == pytest.approx([0.658, 0.637, 0.705], abs=5e-4)
-    assert task.decode(None, by_logits)["label"] == "second"
-    decided = task.decode(None, by_probabilities)
-    assert decided["label"] == "third"
-    assert decided["score"] == pytest.approx(0.705 / 2, abs=5e-4)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("head", "axis"), HEADS.items())
 @settings(deadline=None)
@@ -240,20 +229,6 @@ class Reading:
         items = list(inputs)
         self.read[pool] += [len(getattr(item, pool)) for item in items]
         return self.model.read(items, pool)
-
-
-def test_only_what_is_in_doubt_is_read_again(make_model: Callable[..., Path]) -> None:
-    model = opened(make_model(TEXTS))
-    inputs = list(model.inputs(examples(TEXTS)))
-    alone = [margins(output.expanded).item() for output in stream_with_margin(TEXTS, inputs, 0.0, model.read, N_PIECES)]
-    has_word = [any(word in line for word in ("tachy", "corona", "dtypes", "eigen")) for line in LINES]
-    reading = Reading(model)
-    margin = float(np.median(alone))
-    outputs = list(stream_with_margin(TEXTS, inputs, margin, reading, N_PIECES))
-    expected = [is_new and gap < margin for is_new, gap in zip(has_word, alone, strict=True)]
-    assert [output.base is not output.expanded for output in outputs] == expected
-    assert reading.read == {"expanded": [1] * len(LINES), "base": [1] * sum(expected)}
-    assert 0 < sum(expected) < sum(has_word)
 
 
 def test_of_long_contexts_only_windows_with_an_answer_are_read_again(make_model: Callable[..., Path]) -> None:

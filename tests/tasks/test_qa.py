@@ -216,50 +216,6 @@ def test_the_logit_that_there_is_no_answer_is_that_of_plain_transformers(
     np.testing.assert_array_equal(by_unit(plain.base, outputs, n_words), logits[:n_words])
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_word_logits_are_those_of_plain_transformers_window_by_window(
-    architecture: str, tiny_model: Callable[..., Path]
-) -> None:
-    import torch
-    from transformers import AutoModelForQuestionAnswering, AutoTokenizer
-
-    folder = tiny_model(architecture)
-    model, theirs = AutoModelForQuestionAnswering.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
-    is_bert = architecture.startswith("Bert")
-    encoder = Encoder.of(Checkpoint.open(folder), 64)
-    question = question_on(LONG, "virus")
-
-    def run(ids: Sequence[int], n_first: int) -> Array:
-        inputs = {"input_ids": torch.tensor([ids])}
-        if is_bert:
-            inputs["token_type_ids"] = torch.tensor([[0] * n_first + [1] * (len(ids) - n_first)])
-        with torch.no_grad():
-            output = model(**inputs)
-        return torch.stack([output.start_logits[0], output.end_logits[0]], dim=1).numpy()
-
-    tokens = theirs(question.context, add_special_tokens=False, return_offsets_mapping=True, padding=False)
-    before = [theirs.cls_token_id, *theirs(question.question, add_special_tokens=False, padding=False)["input_ids"]]
-    before += [theirs.sep_token_id] * (1 if is_bert else 2)
-    q = len(before) - (2 if is_bert else 3)
-    slices = []
-    for window in windows(len(tokens["input_ids"]), q, 64, 3 if is_bert else 4):
-        ids = [*before, *tokens["input_ids"][window.begin : window.end], theirs.sep_token_id]
-        begin = len(before) + window.p_l
-        slices.append(run(ids, len(before))[begin : begin + window.a_r - window.a_l])
-    pieces = np.concatenate(slices)
-    words = word_units(question.context)
-    expected = np.full((len(words), 2), -np.inf, np.float32)
-    for (start, end), logits in zip(tokens["offset_mapping"], pieces, strict=True):
-        start += end - start > 1 and question.context[start] == " "
-        for word, (begin, stop) in enumerate(words):
-            if begin <= start < stop:
-                expected[word] = np.maximum(expected[word], logits)
-
-    [views] = TASK.inference([question], encoder)
-    ours = by_unit(views.base, [run(feature.ids.tolist(), len(before)) for feature in views.base], views.n_units)
-    np.testing.assert_allclose(ours, expected, atol=1e-5)
-
-
 def test_there_is_no_answer_only_where_every_window_says_so(tiny_model: Callable[..., Path]) -> None:
     encoder = expanded(tiny_model(), 64)
     task = QuestionTask(has_null=True)

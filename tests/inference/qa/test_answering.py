@@ -1,7 +1,6 @@
 """Questions answered in whole documents: from files to rows, and what is kept of a run that was killed."""
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -176,60 +175,6 @@ def test_there_may_be_no_answer(model: Path, tmp_path: Path) -> None:
     list(answerer.rows())
     scores = answerer.summary()["scores"]
     assert (scores["has_answer"]["questions"], scores["no_answer"]["questions"]) == (6, 3)
-
-
-def test_labels_are_needed_for_scores_alone(model: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data.jsonl"
-    labelled = {
-        "id": 2,
-        "question": "what",
-        "context": "the virus",
-        "answers": {"text": ["virus"], "answer_start": [4]},
-    }
-    data.write_text(json.dumps({"id": 1, "question": "what", "context": "the heart"}) + "\n" + json.dumps(labelled))
-    answerer = Answerer(request(model, data), Notes())
-    first, second = answerer.rows()
-    assert "gold" not in first
-    assert second["gold"] == ["virus"]
-    scores = answerer.summary()["scores"]
-    assert (scores["questions"], scores["unlabelled"]) == (1, 1)
-    data.write_text(json.dumps({"id": 1, "question": "what", "context": "the heart"}))
-    answerer = Answerer(request(model, data), Notes())
-    assert len(list(answerer.rows())) == 1
-    assert answerer.summary() == {}
-
-
-def test_pipes_are_read_once(model: Path, documents: Path, tmp_path: Path) -> None:
-    def piped(text: str) -> str:
-        end, begin = os.pipe()
-        os.write(begin, text.encode())
-        os.close(begin)
-        return f"/dev/fd/{end}"
-
-    text = (documents / "0.txt").read_text()
-    [expected] = rows_of(
-        request(
-            model, sources=InquirySources(documents=(str(documents / "0.txt"),), question_texts=("who",), single=True)
-        )
-    )
-    [row] = rows_of(
-        request(
-            model, sources=InquirySources(documents=(piped(text),), question_texts=("who",), format="text", single=True)
-        )
-    )
-    assert (row["answer"], row["start"]) == (expected["answer"], expected["start"])
-    rows = rows_of(
-        request(
-            model,
-            sources=InquirySources(documents=(str(documents),), questions=piped("who\nwhat\n"), sample_by="document"),
-        )
-    )
-    assert [entry["question"] for entry in rows] == ["who", "what"]
-    with pytest.raises(UsageError, match="not read from a pipe"):
-        InquirySources(piped("{}"))
-    saved = request(model, sources=InquirySources(documents=(str(documents),), questions=piped("who")))
-    with pytest.raises(UsageError, match=r"--out needs input that can be read again, /dev/fd/\d+ cannot"):
-        answer(session(tmp_path, "piped"), saved)
 
 
 def test_a_model_that_gives_no_numbers(tiny_model: TinyModel, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.entries import NamedText, read_texts
 from greenadapt.progress import Silent
 from tests.conftest import Notes
@@ -221,15 +221,6 @@ def test_folders_without_documents(tmp_path: Path) -> None:
         texts(str(tmp_path / "pictures"))
     with pytest.raises(InputError, match=r"a\.png is not text"):
         texts(str(tmp_path / "pictures"), format="text")
-
-
-def test_what_is_wrong_is_said_before_anything_is_read(tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match=r"a\.txt does not exist"):
-        next(read_texts(str(tmp_path / "a.txt"), Silent()))
-    with pytest.raises(MissingError, match="cord19 does not exist"):
-        next(read_texts("cord19", Silent()))  # a corpus is called so, and is no document
-    with pytest.raises(UsageError, match="'pydocs' is not a format of a document: the formats are text, jsonl"):
-        next(read_texts(str(tmp_path), Silent(), "pydocs"))
 
 
 def test_documents_have_the_titles_that_their_formats_know(tmp_path: Path) -> None:

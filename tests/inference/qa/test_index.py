@@ -8,7 +8,7 @@ import pytest
 
 from greenadapt.config import QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.inference.qa.answering import Answerer, QaRequest
-from greenadapt.inference.qa.inquiry import InquirySources, read_inquiry
+from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.inference.search.index import Index
 from greenadapt.progress import Silent
 from greenadapt.stages.index import index
@@ -70,14 +70,6 @@ def test_answers_are_those_of_the_paragraphs_alone_at_their_place_in_the_documen
             begin = answer[f"{name}_start"]
             assert text[begin : begin + len(answer[name])] == answer[name]
         assert answer["title"] == f"Paper {answer['document'][1:]}"
-
-
-def test_a_paragraph_is_kept_once_however_many_questions_find_it(papers: Path) -> None:
-    sources = InquirySources(index=str(papers), question_texts=("virus coronavirus", "coronavirus tachycardia"))
-    inquiry = read_inquiry(sources, Silent(), RetrievalConfig(passages=20))
-    read = [*inquiry.lookups()]
-    assert len(read) == sum(inquiry.n_lookups.values()) > inquiry.n_contexts
-    assert len({id(question.context) for question in read}) == inquiry.n_contexts
 
 
 def test_questions_of_data_are_put_to_the_index_and_scored(

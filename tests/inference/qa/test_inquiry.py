@@ -11,7 +11,6 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.qa.inquiry import Inquiry, InquirySources, read_asked, read_inquiry
 from greenadapt.progress import Silent
 from greenadapt.tasks.questions import Question
-from tests.conftest import Notes
 from tests.inference.qa.test_documents import SQUAD, rows, write
 
 
@@ -84,7 +83,9 @@ def test_each_question_is_asked_of_each_document(two: tuple[str, ...]) -> None:
     assert inquired.golds() == {}
 
 
-def test_nothing_is_given_twice(two: tuple[str, ...]) -> None:
+def test_nothing_is_given_twice_nor_data_by_a_pipe(two: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="not read from a pipe"):
+        inquiry(data="-")
     with pytest.raises(UsageError, match=r"b\.txt is given twice"):
         inquiry(documents=(*two, two[0]), question_texts=("who",))
     with pytest.raises(UsageError, match="standard input is given twice"):
@@ -101,17 +102,6 @@ def test_a_document_from_standard_input_is_read_once_and_kept(stdin: io.BytesIO,
     assert len({*asked_of(inquired)}) == 2
 
 
-def test_questions_from_standard_input(stdin: io.BytesIO, two: tuple[str, ...]) -> None:
-    stdin.write(b"who\n\nwhen\n")
-    stdin.seek(0)
-    inquired = inquiry(documents=two, questions="-")
-    assert {name: question.question for name, question in inquired.questions.items()} == {
-        "standard input:1": "who",
-        "standard input:3": "when",
-    }
-    assert len([*inquired.lookups()]) == len([*inquired.lookups()]) == 4
-
-
 def test_what_is_broken_is_said_before_anything_is_looked_up(two: tuple[str, ...], tmp_path: Path) -> None:
     broken = write(tmp_path / "z.jsonl", '{"text": "bats"}\n{"text" "mice"}\n')
     with pytest.raises(InputError, match=r"z\.jsonl, line 2, column 9 is not JSON"):
@@ -121,16 +111,6 @@ def test_what_is_broken_is_said_before_anything_is_looked_up(two: tuple[str, ...
         inquiry(data=twice)
     with pytest.raises(UsageError, match="--question number 2 is empty"):
         inquiry(documents=two, question_texts=("who", " \n"))
-
-
-def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
-    rows = records(tmp_path / "rows.jsonl", {"text": "bats"}, {"text": " "}, {"text": "mice"})
-    notes = Notes()
-    inquired = read_inquiry(InquirySources(documents=(rows,), question_texts=("who",)), notes)
-    assert inquired.n_contexts == 2
-    assert len([*inquired.lookups()]) == 2
-    assert [line for line in notes.lines if "without text" in line] == [f"{rows}: left out 1 document without text"]
-    assert len(notes.lines) == 1
 
 
 @pytest.mark.parametrize(

@@ -138,17 +138,6 @@ def test_the_answer_is_always_inside_and_the_rest_within_bounds(
         assert "\n\n" not in text[end:stop]
 
 
-@given(TEXTS, TEXTS, st.data())
-def test_only_what_is_near_decides(text: str, far_text: str, data: st.DataObject) -> None:
-    """The same answer in the same surroundings has the same sentence, whatever the context is beyond them."""
-    start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2)))
-    far = "x" * 400
-    n_before = len(far_text) + 400
-    longer = sentence_around(f"{far_text}{far}\n\n{text}\n\n{far}{far_text}", *(n_before + 2 + i for i in (start, end)))
-    alone = sentence_around(f"\n\n{text}\n\n", start + 2, end + 2)
-    assert longer == tuple(n_before + i for i in alone)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -168,12 +157,6 @@ def test_where_sentences_end(text: str) -> None:
     assert around(text.replace("[", "").replace("]", ""), "ANSWER") == text[text.index("[") + 1 : text.index("]")]
 
 
-def test_an_answer_of_several_sentences_has_them_all() -> None:
-    text = "None. It was here. It was there. It went away. Gone."
-    assert around(text, "here. It was there. It") == "It was here. It was there. It went away."
-    assert around(text, "It was there.") == "It was there."
-
-
 def test_a_long_sentence_is_cut_between_words_on_both_sides() -> None:
     words = [f"word{i}" for i in range(1000)]
     text = " ".join(words)
@@ -187,7 +170,7 @@ def test_a_long_sentence_is_cut_between_words_on_both_sides() -> None:
     assert all(sentence_around("x" * 30, i, i, max_chars=20) == (i, i) for i in (0, 15, 30))
 
 
-@pytest.mark.parametrize("gap", ["\n", "\r\n", "..."])
+@pytest.mark.parametrize("gap", ["\r\n", "..."])
 def test_runs_of_anything_take_no_longer_than_their_length(gap: str) -> None:
     text = gap * 100_000
     begin = time.perf_counter()

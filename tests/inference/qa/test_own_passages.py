@@ -67,22 +67,6 @@ def test_of_each_document_only_its_best_paragraphs_are_read(model: Path, papers:
         assert text[answer["paragraph_start"] :].startswith(answer["paragraph"])
 
 
-def test_a_context_without_words_has_no_answer_either_way(model: Path, tmp_path: Path) -> None:
-    rows = [{"id": i, "question": "virus", "context": context} for i, context in enumerate(("", " \n"))]
-    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    sources = InquirySources(data=str(tmp_path / "data.jsonl"))
-    answers = []
-    for passages in (None, 3):
-        retrieval = RetrievalConfig(passages=passages)
-        request = QaRequest(str(model), sources, QaConfig(no_answer=True), retrieval=retrieval)
-        answers.append([row["answers"] for row in Answerer(request, Silent()).rows()])
-    assert answers[0] == answers[1]
-    assert [[(answer["answer"], answer["score"]) for answer in answers_of_row] for answers_of_row in answers[1]] == [
-        [("", 1.0)],
-        [("", 1.0)],
-    ]
-
-
 def test_questions_of_data_are_scored_kept_and_the_same_from_python(
     model: Path, tmp_path: Path, run_alone: Run
 ) -> None:
@@ -102,14 +86,3 @@ def test_questions_of_data_are_scored_kept_and_the_same_from_python(
     assert [row["id"] for row in answered] == ["0", "1", "2", "3"]
     assert json.loads(run_alone("qa", *options, "--passages", 2).stdout)["status"] == "up to date"
     assert "passages" in run_alone("qa", *options, "--passages", 3, code=1).stderr
-
-
-@pytest.mark.slow
-def test_models_are_compared_on_the_same_paragraphs(model: Path, papers: str, tmp_path: Path) -> None:
-    rows = [{"id": "p", "question": QUESTION, "context": TEXTS[0]}, {"id": "q", "question": "x", "context": " "}]
-    (tmp_path / "two.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    sources = InquirySources(data=str(tmp_path / "two.jsonl"))
-    request = QaRequest(str(model), sources, compare=str(model), retrieval=RetrievalConfig(passages=2))
-    first, second = Answerer(request, Silent()).rows()
-    assert first["compared"]["base_model"]["answer"] == first["answer"] != ""
-    assert (second["answer"], second["start"]) == ("", None)  # there was nothing to read

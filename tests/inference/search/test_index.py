@@ -15,7 +15,7 @@ import pytest
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.inference.search.index import Index
 from tests.conftest import Run, json_lines, last_line
-from tests.support.small_tasks import adapted, sentences
+from tests.support.small_tasks import sentences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TinyModel = Callable[..., Path]
@@ -122,15 +122,6 @@ def test_what_is_no_index_or_no_number_is_refused(papers: Path, index: Callable[
     with pytest.raises(UsageError, match="equal to 1"):
         Index("px").search("heart", top=0)
     assert len(Index("px").search("virus heart", top=10**18)) == len(Index("px").search("virus heart", top=1000)) > 0
-
-
-def test_no_model_is_needed_to_search(papers: Path, index: Callable[..., Json], tiny_model: TinyModel) -> None:
-    (papers / "x.txt").write_text("TACHYCARDIA, x-ray")
-    model = adapted(tiny_model)
-    index("px", "--documents", papers, "-m", model)
-    model.rename(model.with_name("elsewhere"))
-    opened = Index("px")
-    assert opened.search("X-Ray")[0].text == "TACHYCARDIA, x-ray"
 
 
 def test_who_may_read_the_folder_may_search(papers: Path, index: Callable[..., Json]) -> None:
