@@ -534,22 +534,16 @@ def tagged_record(
     words = tokens_of(record, where)
     if "words" in record and isinstance(record.get("entities"), list):  # as predictions with tags have
         raise InputError(f"{where} has both tags and entities", "leave out the one that was not corrected")
-    return Sentence(words, _checked_tags(record[field], field, len(words), where), group=_document(record))
+    tags = record[field]
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise InputError(f"{where}: {field} is not a list of strings", _NEED_TAG)
+    if len(tags) != len(words):
+        raise InputError(f"{where}: {len(words)} tokens and {len(tags)} {field}", "give each token one tag")
+    return Sentence(words, tuple(tags), group=_document(record))
 
 
 def _document(record: Json) -> str:
     return str(next((record[name] for name in _DOCUMENT_FIELDS if record.get(name) is not None), ""))
-
-
-def _checked_tags(tags: Any, field: str, n_words: int, where: str) -> tuple[str, ...]:
-    if not isinstance(tags, list):
-        raise InputError(f"{where}: {field} is not a list of strings", _NEED_TAG)
-    if len(tags) != n_words:
-        raise InputError(f"{where}: {n_words} tokens and {len(tags)} {field}", "give each token one tag")
-    for position, tag in enumerate(tags, start=1):
-        if not isinstance(tag, str):
-            raise InputError(f"{where}, tag {position}: {tag!r} is not a tag", _NEED_TAG)
-    return tuple(tags)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.models.streaming import ViewOutputs
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
-from greenadapt.server.models import ModelSource, ServedModel
 from greenadapt.stages.evaluate import evaluate
 from greenadapt.tasks.base import margins
 from greenadapt.tasks.classification import ClassificationTask
@@ -212,8 +211,7 @@ def test_labels_have_a_margin_by_default(make_model: Callable[..., Path], tmp_pa
         served, reading = TaskFolder.open(str(folder)), ReadingOptions()
         assert margin_of(served, replace(reading, margin=0.0)) == 0
         assert margin_of(served, replace(reading, pool="base")) is None
-        model = ServedModel.open(ModelSource.of("name", served), reading)
-        assert model.opened.margin == margin_of(served, reading) == 0.9
+        assert OpenedModel.open_to_predict(served, reading).margin == margin_of(served, reading) == 0.9
     for name, other in (("numbers", ClassificationTask(label_kind="numbers")), ("answers", QuestionTask())):
         assert margin_of(TaskFolder.open(str(make_model(other, name=name))), ReadingOptions()) is None
 

@@ -230,7 +230,7 @@ def test_records() -> None:
     ("record", "message"),
     [
         ({"tokens": ["a", "b"], "tags": ["O"]}, "here: 2 tokens and 1 tags"),
-        ({"tokens": ["a", "b"], "tags": [0, 1]}, "here, tag 1: 0 is not a tag"),
+        ({"tokens": ["a", "b"], "tags": [0, 1]}, "here: tags is not a list of strings"),
         ({"text": "a rash", "label": [[0, 7, "X"]]}, "entity 1 (X, 0 to 7) is not in the text, which has 6 characters"),
         (
             {"text": "a rash", "label": [[0, 1, "X"]], "entities": [[2, 6, "X"]]},
