@@ -36,8 +36,8 @@ from tables import aligned, with_interval
 
 from greenadapt.config import CompileConfig, Pool, QaConfig, Quantize, ReadingOptions
 from greenadapt.inference.models import MARGIN, OpenedModel, stream_with_margin
-from greenadapt.inference.qa.inquiry import OwnPassages, on_contexts
 from greenadapt.inference.qa.lookups import QaModel, answers
+from greenadapt.inference.qa.question_set import OwnPassages, narrow, on_contexts
 from greenadapt.inference.search.words import Words, words_of
 from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, ViewOutputs, pooled_output
 from greenadapt.models.task_folder import TaskFolder
@@ -150,8 +150,8 @@ def on_passages(opened: OpenedModel, words: Words, n: int, questions: Sequence[Q
     """Answers from the ``n`` best paragraphs of each question's context, as ``greenadapt qa`` finds them."""
     task: Any = opened.task
     reader = QaModel(opened, task, {"": opened.settings.pool})
-    passages_of = OwnPassages(words, n)
-    return [pair[0] for pair in answers(reader, on_contexts(questions, passages_of), QaConfig())]
+    question_set = narrow(on_contexts(questions), OwnPassages(words, n))
+    return [pair[0] for pair in answers(reader, question_set, QaConfig())]
 
 
 def compiled(model: Path, quantize: Quantize, out: Path) -> Path:

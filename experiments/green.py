@@ -19,7 +19,7 @@ from greenadapt.checkpoints.layout import SCORES, read_described
 from greenadapt.config import QaConfig, TextOptions
 from greenadapt.errors import UsageError
 from greenadapt.inference.qa.answering import QaRequest
-from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.inference.qa.question_set import QuestionSources
 from greenadapt.progress import Silent
 from greenadapt.stages.align import align
 from greenadapt.stages.expand import expand
@@ -96,7 +96,7 @@ class Qa(Adapting):
             return self.records.by_key[key]
         self.session.progress.note(str(run))
         session = replace(self.inner("runs", run.folder(key)), cluster=self.session.cluster)
-        result = answer(session, QaRequest(model, InquirySources(data=data), config=QaConfig(), reading=reading))
+        result = answer(session, QaRequest(model, QuestionSources(data=data), config=QaConfig(), reading=reading))
         summary = read_described(result.folder / SCORES)
         scores = {name: value for name, value in summary["scores"].items() if isinstance(value, float)}
         return self.add(run, key, scores, result.manifest.cost, {"asked": settings})

@@ -401,14 +401,14 @@ class TaskModel(ModelFolder):
         name = self._only_task("answer")
         if (kind := self.tasks[name or ""]) != "qa":
             raise UsageError(f"{self.folder} is for {kind}, not for question answering", "use predict")
-        from greenadapt.inference.qa.inquiry import on_contexts
         from greenadapt.inference.qa.lookups import QaModel, answers
+        from greenadapt.inference.qa.question_set import on_contexts
 
         [model] = self._predictor.members
         task: Any = model.task
         questions = [replace(task.example(record, f"item {i}"), id=str(i)) for i, record in enumerate(records)]
-        inquiry = on_contexts(questions)
-        rows: list[Any] = list(answers(QaModel(model, task, {"": model.settings.pool}), inquiry, config))
+        question_set = on_contexts(questions)
+        rows: list[Any] = list(answers(QaModel(model, task, {"": model.settings.pool}), question_set, config))
         if top == 1:
             rows = [best[0] for best in rows]
         return rows[0] if is_single else rows

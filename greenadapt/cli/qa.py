@@ -118,15 +118,15 @@ def qa(
     from greenadapt.cli.output.printing import print_answers, print_summary
     from greenadapt.cluster import Spread
     from greenadapt.inference.qa.answering import Answerer, QaRequest
-    from greenadapt.inference.qa.inquiry import InquirySources
+    from greenadapt.inference.qa.question_set import QuestionSources
 
-    sources = InquirySources(
+    sources = QuestionSources(
         data=data,
         documents=tuple(documents or ([context] if context is not None else [])),
         questions=questions,
         question_texts=tuple(question or ()),
         format=read.format,
-        fields=read.fields or InquirySources.fields,
+        fields=read.fields or QuestionSources.fields,
         sample_by=read.sample_by,
         single=context is not None,
         index=index,

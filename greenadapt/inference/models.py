@@ -37,28 +37,28 @@ def stream_with_margin(
 ) -> Iterator[ViewOutputs]:
     """Yield the outputs of each input, in order; the base view is computed only for units in doubt.
 
-    Of an input with units in doubt (``Task.in_doubt``) the base view is read, too, as far as it holds one of them: the
-    chunks of a sentence, the windows of a context. For all other units ``base`` repeats ``expanded``. The expanded view
-    comes first, since it has fewer pieces. Inputs of ``n_pieces`` go through together.
+    The expanded view comes first, since it has fewer pieces. If an input has units in doubt (``Task.uncertain_units``),
+    the chunks or windows of its base view that hold one of them are read, too. For all other units ``base`` repeats
+    ``expanded``. Inputs of ``n_pieces`` go through together.
     """
     groups = grouped(inputs, lambda item: sum(map(len, item.expanded)), n_pieces, MOST_EXAMPLES)
     with closing(ahead(groups)) as blocks:
         for block in blocks:
             outputs = [*read(block, "expanded")]
-            parts = [_in_doubt(task, item, output, margin) for item, output in zip(block, outputs, strict=True)]
+            parts = [_uncertain_part(task, item, output, margin) for item, output in zip(block, outputs, strict=True)]
             base_outputs = iter([*read([part for part in parts if part is not None], "base")])
             for item, part, output in zip(block, parts, outputs, strict=True):
                 base = output.expanded if part is None else _filled(next(base_outputs), output, item, part)
                 yield replace(output, base=base)
 
 
-def _in_doubt(task: Task[Any], item: Input, output: ViewOutputs, margin: float) -> Input | None:
+def _uncertain_part(task: Task[Any], item: Input, output: ViewOutputs, margin: float) -> Input | None:
     """The part of an input to read in the base view, ``None`` if its views are equal or no unit is in doubt."""
     assert output.expanded is not None
     pairs = zip(item.base, item.expanded, strict=False)
     if len(item.base) == len(item.expanded) and all(np.array_equal(a.ids, b.ids) for a, b in pairs):
         return None
-    units = task.in_doubt(output.example, output.expanded, margin)
+    units = task.uncertain_units(output.example, output.expanded, margin)
     if not len(units):
         return None
     return replace(item, base=[feature for feature in item.base if np.isin(feature.units, units).any()])

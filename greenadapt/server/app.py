@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 from greenadapt.config import Pool, RetrievalConfig
 from greenadapt.errors import GreenadaptError, InputError, ResourceError, one_line
-from greenadapt.inference.qa.inquiry import on_passages
+from greenadapt.inference.qa.question_set import on_passages
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage
 from greenadapt.server.batching import MicroBatcher

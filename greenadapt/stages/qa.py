@@ -55,7 +55,7 @@ def answer(session: Session, request: QaRequest) -> Result:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 file.flush()
         write_json(work / SCORES, answerer.summary())
-        counts = {"questions": len(answerer.inquiry.questions), "contexts": answerer.inquiry.n_contexts}
+        counts = {"questions": len(answerer.question_set.questions), "contexts": answerer.question_set.n_contexts}
         return Outcome(counts, {"model": model_facts(model)})
 
     return session.run(Job(QA, config, answerer.inputs(), checkpoints=(ANSWERS,)), build)

@@ -266,7 +266,7 @@ class Task(Protocol[Example]):
         are truncated to the model's maximum length.
         """
 
-    def in_doubt(self, example: Example, logits: Array, margin: float) -> IntArray:
+    def uncertain_units(self, example: Example, logits: Array, margin: float) -> IntArray:
         """The units of an example to read again in the other tokenization, given the logits (n_units, k) in one: those
         whose most probable label or answer is less than ``margin`` more probable than the next.
         """

@@ -335,7 +335,7 @@ class ClassificationTask:
                     expanded = [_feature([encoding.expanded.ids for encoding in encodings], encoder, Counter())]
                 yield Input(base, expanded, 1, text)
 
-    def in_doubt(self, example: Text, logits: Array, margin: float) -> IntArray:
+    def uncertain_units(self, example: Text, logits: Array, margin: float) -> IntArray:
         """The text (0) if the probabilities of its two best classes differ by less than ``margin``; empty for
         numbers.
         """

@@ -202,7 +202,7 @@ class NerTask:
                 features = [[view.feature(encoder, *chunk) for chunk in chunks] for view in views]
                 yield Input(features[0], features[-1], len(example.words), example)
 
-    def in_doubt(self, example: Sentence, logits: Array, margin: float) -> IntArray:
+    def uncertain_units(self, example: Sentence, logits: Array, margin: float) -> IntArray:
         """The words for which the probabilities of the two best labels differ by less than ``margin``."""
         return np.flatnonzero(margins(logits[:, : len(self.labels)]) < margin)
 

@@ -213,7 +213,7 @@ class QuestionTask:
             features = [[view.feature(window) for window in view.windows] for view in views]
             yield Input(features[0], features[-1], views[0].n_units, question)
 
-    def in_doubt(self, example: Question, logits: Array, margin: float) -> IntArray:
+    def uncertain_units(self, example: Question, logits: Array, margin: float) -> IntArray:
         """The words of the ``N_BEST`` answers whose probability is less than ``margin`` below the best answer's; empty
         if only the best is. "No answer" counts as an answer without words.
         """

@@ -21,7 +21,7 @@ from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.models import OpenedModel, ensemble_logits, margin_of, stream_with_margin
 from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.inference.qa.answering import QaRequest
-from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.inference.qa.question_set import QuestionSources
 from greenadapt.models.streaming import ViewOutputs
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
@@ -243,7 +243,7 @@ def test_of_long_contexts_only_windows_with_an_answer_are_read_again(make_model:
         assert output.expanded is not None
         assert whole.base is not None
         np.testing.assert_allclose(output.expanded, whole.expanded, atol=1e-5)
-        doubtful = task.in_doubt(output.example, output.expanded, margin)
+        doubtful = task.uncertain_units(output.example, output.expanded, margin)
         is_again = [bool(np.isin(window.units, doubtful).any()) for window in views.base]
         read, only_in_others = ({u for window, is_in in zip(views.base, is_again, strict=True) if is_in is is_needed
                        for u in window.units.tolist() if u >= 0} for is_needed in (True, False))  # fmt: skip
@@ -261,15 +261,15 @@ def test_answers_in_doubt_are_those_near_the_first() -> None:
     logits[3] = 5.9, 5.9
     shares = softmax([12.0, 11.8, 11.9])  # "two", "four", and all from the one to the other
     assert shares[0] - shares[1] < 0.1
-    assert task.in_doubt(question, logits, 0.1).tolist() == [1, 2, 3]
-    assert task.in_doubt(question, logits, 0.0).tolist() == []
+    assert task.uncertain_units(question, logits, 0.1).tolist() == [1, 2, 3]
+    assert task.uncertain_units(question, logits, 0.0).tolist() == []
     logits[3] = -20.0
-    assert task.in_doubt(question, logits, 0.9).tolist() == []
+    assert task.uncertain_units(question, logits, 0.9).tolist() == []
     null, with_null = np.concatenate([logits, [[6.0, 6.0]]]).astype(np.float32), replace(task, has_null=True)
-    assert with_null.in_doubt(question, null, 0.4).tolist() == [1]
+    assert with_null.uncertain_units(question, null, 0.4).tolist() == [1]
     null[4] = 5.0, 5.0
     eager = replace(with_null, null_threshold=-5.0)  # "no answer" comes first, with a lower probability
-    assert eager.in_doubt(question, null, 0.0).tolist() == []
+    assert eager.uncertain_units(question, null, 0.0).tolist() == []
 
 
 def test_scores_say_how_much_was_read_twice(make_model: Callable[..., Path], tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_what_is_refused(make_model: Callable[..., Path], tmp_path: Path) -> Non
     numbers = ClassificationTask(label_kind="numbers")
     refused(make_model(numbers, name="numbers"), "predicts numbers", margin=0.5)
     with pytest.raises(UsageError, match="either tokenization"):
-        QaRequest("model", InquirySources("data.json"), reading=ReadingOptions(margin=0.5), compare="base")
+        QaRequest("model", QuestionSources("data.json"), reading=ReadingOptions(margin=0.5), compare="base")
     result = CliRunner().invoke(app, ["predict", "-m", "x", "-i", str(source), "--margin", "1.5"])
     assert result.exit_code == 2
     assert "1.5" in result.stderr

@@ -13,8 +13,8 @@ from greenadapt.config import Pool, QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import UsageError
 from greenadapt.inference.models import OpenedModel, check_reading, require_one_process
-from greenadapt.inference.qa.inquiry import InquirySources, OwnPassages, read_inquiry
 from greenadapt.inference.qa.lookups import Lookup, QaModel, look_up, merge_lookups, split_in_blocks, warn_long
+from greenadapt.inference.qa.question_set import OwnPassages, QuestionSources, read_question_set
 from greenadapt.inference.search.index import open_index
 from greenadapt.inference.search.words import words_of
 from greenadapt.models.memory.choice import check_memories
@@ -134,7 +134,7 @@ class QaRequest:
 
     model: str
     """A folder of ``finetune --task qa``, or any extractive model, adapted or not."""
-    sources: InquirySources
+    sources: QuestionSources
     config: QaConfig = field(default_factory=QaConfig)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     compare: str | None = None
@@ -172,8 +172,8 @@ class Answerer:
         retrieval, finder = request.retrieval, None
         if request.sources.index is None and retrieval.passages is not None:
             finder = OwnPassages(words_of(self.model.folder), retrieval.passages)
-        self.inquiry = read_inquiry(request.sources, progress, retrieval, finder)
-        self._golds = self.inquiry.golds()
+        self.question_set = read_question_set(request.sources, progress, retrieval, finder)
+        self._golds = self.question_set.golds()
         self._scored: list[Json] = []
         self._impossible: list[str] = []
 
@@ -186,9 +186,9 @@ class Answerer:
         for row in answered:
             self._keep(row)
         ids = {row["id"] for row in answered}
-        questions = (question for question in self.inquiry.lookups() if question.id not in ids)
-        n_lookups = {name: n for name, n in self.inquiry.n_lookups.items() if name not in ids}
-        texts = {question.question: question.id for question in self.inquiry.questions.values()}
+        questions = (question for question in self.question_set.lookups() if question.id not in ids)
+        n_lookups = {name: n for name, n in self.question_set.n_lookups.items() if name not in ids}
+        texts = {question.question: question.id for question in self.question_set.questions.values()}
         blocks = split_in_blocks(questions)
         if self._spread is not None:
             lookups = self._look_up_on_nodes(self._spread, blocks, texts)
@@ -210,7 +210,7 @@ class Answerer:
 
     def _shown(self, lookups: Iterator[Lookup], total: int) -> Iterator[Lookup]:
         """``lookups``, counted on a bar."""
-        unit = "questions" if total == len(self.inquiry.questions) else "lookups"
+        unit = "questions" if total == len(self.question_set.questions) else "lookups"
         with self._progress.bar("qa", total, unit) as bar:
             for lookup in lookups:
                 bar.advance(1)
@@ -228,7 +228,7 @@ class Answerer:
                 f"read for them, or its words have more than {self._models[MODEL].task.max_answer_chars} characters, "
                 "or the model gives no numbers"
             )
-        groups = [self.inquiry.questions[row["id"]].context for row in self._scored]
+        groups = [self.question_set.questions[row["id"]].context for row in self._scored]
         described: Json = {"scores": score_rows(self._scored, groups)} if self._golds else {}
         if BASE_MODEL in self._models:
             names = {name: model.source.name for name, model in self._models.items()}
@@ -252,7 +252,7 @@ class Answerer:
             best = ranked(candidates, model.task.null_threshold)
             answers[name] = [candidate.as_located(score) for candidate, score in best]
         model_answers, candidates = answers.pop(MODEL), sets[MODEL]
-        question = self.inquiry.questions[lookup.id].question
+        question = self.question_set.questions[lookup.id].question
         row: Json = {"id": lookup.id, "question": question, **self._scored_answer(lookup.id, model_answers[0])}
         if self._models[MODEL].task.has_null:
             is_known = candidates.null is not None and candidates.candidates
@@ -276,7 +276,7 @@ class Answerer:
         golds = self._golds.get(id)
         if golds is None:
             return answer
-        return {**answer, **asdict(score_answer(answer["answer"], golds, is_second=self.inquiry.is_second))}
+        return {**answer, **asdict(score_answer(answer["answer"], golds, is_second=self.question_set.is_second))}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from itertools import chain
 from greenadapt.config import Pool, QaConfig
 from greenadapt.errors import InputError
 from greenadapt.inference.models import OpenedModel
-from greenadapt.inference.qa.inquiry import Inquiry
+from greenadapt.inference.qa.question_set import QuestionSet
 from greenadapt.inference.search.paragraphs import Span, sentence_gaps
 from greenadapt.models.streaming import pooled_output
 from greenadapt.progress import Progress
@@ -133,10 +133,10 @@ def _located(candidate: Candidate, question: Question, *, has_sentence: bool) ->
     return replace(candidate.moved(candidate.document, begin), title=passage.title, paragraph_start=begin)
 
 
-def answers(model: QaModel, inquiry: Inquiry, config: QaConfig) -> Iterator[list[Json]]:
+def answers(model: QaModel, question_set: QuestionSet, config: QaConfig) -> Iterator[list[Json]]:
     """The ``top`` best answers of the model to each question, in order, see ``Candidate.as_dict``."""
-    lookups = chain.from_iterable(look_up([model], block, config) for block in split_in_blocks(inquiry.lookups()))
-    for lookup in merge_lookups(lookups, inquiry.n_lookups, config.n_best):
+    lookups = chain.from_iterable(look_up([model], block, config) for block in split_in_blocks(question_set.lookups()))
+    for lookup in merge_lookups(lookups, question_set.n_lookups, config.n_best):
         candidates = next(iter(lookup.found.values()), AnswerCandidates(()))  # of the model's only set
         best = ranked(candidates, model.task.null_threshold)[: config.top]
         yield [candidate.as_dict(score) for candidate, score in best]

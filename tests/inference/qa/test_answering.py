@@ -15,7 +15,7 @@ from greenadapt.config import QaConfig, ReadingOptions
 from greenadapt.errors import ConflictError, UsageError
 from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.inference.qa.answering import MEASURES, Answerer, QaRequest, compare_rows, score_rows
-from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.inference.qa.question_set import QuestionSources
 from greenadapt.progress import Silent
 from greenadapt.stages.qa import answer
 from greenadapt.store.arrays import Array
@@ -41,12 +41,12 @@ def documents(tmp_path: Path) -> Path:
 
 
 def request(model: Path, data: Path | None = None, **changes: Any) -> QaRequest:
-    sources = InquirySources(str(data)) if data is not None else changes.pop("sources")
+    sources = QuestionSources(str(data)) if data is not None else changes.pop("sources")
     return QaRequest(str(model), sources, **{"reading": SHORT, **changes})
 
 
-def of_documents(folder: Path, *questions: str) -> InquirySources:
-    return InquirySources(
+def of_documents(folder: Path, *questions: str) -> QuestionSources:
+    return QuestionSources(
         documents=(str(folder),), question_texts=questions or ("what virus", "the heart"), sample_by="document"
     )
 
@@ -126,7 +126,7 @@ def test_a_second_run_does_nothing_and_what_changed_is_noticed(model: Path, docu
     (model / "task.json").write_text(json.dumps({"task": "qa", "max_answer_chars": 9}))
     with pytest.raises(ConflictError, match=r"another result \(model.* changed\)"):
         answer(session(tmp_path, "run2"), query)
-    piped = replace(query, sources=InquirySources(documents=("-",), question_texts=("what",)))
+    piped = replace(query, sources=QuestionSources(documents=("-",), question_texts=("what",)))
     with pytest.raises(UsageError, match="standard input cannot"):
         answer(session(tmp_path, "piped"), piped)
 

@@ -8,7 +8,7 @@ import pytest
 
 from greenadapt.config import QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.inference.qa.answering import Answerer, QaRequest
-from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.inference.qa.question_set import QuestionSources
 from greenadapt.inference.search.index import Index
 from greenadapt.progress import Silent
 from greenadapt.stages.index import index
@@ -35,7 +35,7 @@ def papers(tmp_path: Path) -> Path:
     return tmp_path / "px"
 
 
-def rows_of(model: Path, sources: InquirySources, config: QaConfig = WHOLE, **how: object) -> list[Json]:
+def rows_of(model: Path, sources: QuestionSources, config: QaConfig = WHOLE, **how: object) -> list[Json]:
     request = QaRequest(str(model), sources, config, ReadingOptions(max_length=64), retrieval=RetrievalConfig(**how))  # type: ignore[arg-type]
     return [*Answerer(request, Silent()).rows()]
 
@@ -44,7 +44,7 @@ def test_answers_are_those_of_the_paragraphs_alone_at_their_place_in_the_documen
     model: Path, papers: Path, tmp_path: Path
 ) -> None:
     question = "virus coronavirus"
-    [row] = rows_of(model, InquirySources(index=str(papers), question_texts=(question,)), passages=2)
+    [row] = rows_of(model, QuestionSources(index=str(papers), question_texts=(question,)), passages=2)
     passages = Index(papers).search(question, top=2)
     assert passages[0].score > passages[1].score > 0
     texts = {line["id"]: line["text"] for line in lines(tmp_path / "papers.jsonl")}
@@ -53,7 +53,7 @@ def test_answers_are_those_of_the_paragraphs_alone_at_their_place_in_the_documen
         record = {"id": 1, "question": question, "context": passage.text}
         (tmp_path / "one.jsonl").write_text(json.dumps(record))
         penalty = 5 * (1 - passage.score / passages[0].score)
-        [alone] = rows_of(model, InquirySources(data=str(tmp_path / "one.jsonl")))
+        [alone] = rows_of(model, QuestionSources(data=str(tmp_path / "one.jsonl")))
         expected += [
             (answer["logit"] - penalty, passage.document, passage.start + answer["start"])
             for answer in alone["answers"]

@@ -7,7 +7,7 @@ import pytest
 
 from greenadapt.config import QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.inference.qa.answering import Answerer, QaRequest
-from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.inference.qa.question_set import QuestionSources
 from greenadapt.inference.search.store import TextSearch
 from greenadapt.progress import Silent
 from tests.conftest import Run
@@ -29,7 +29,7 @@ def papers(tmp_path: Path) -> str:
     return str(tmp_path / "papers.jsonl")
 
 
-def rows_of(model: Path, sources: InquirySources, top: int = 20, **how: object) -> list[Json]:
+def rows_of(model: Path, sources: QuestionSources, top: int = 20, **how: object) -> list[Json]:
     retrieval = RetrievalConfig(**how)  # type: ignore[arg-type]
     request = QaRequest(str(model), sources, QaConfig(top=top), ReadingOptions(max_length=64), retrieval=retrieval)
     return [*Answerer(request, Silent()).rows()]
@@ -38,15 +38,15 @@ def rows_of(model: Path, sources: InquirySources, top: int = 20, **how: object) 
 def alone(model: Path, tmp_path: Path, context: str) -> list[Json]:
     """All answers in a text that is read whole."""
     (tmp_path / "one.jsonl").write_text(json.dumps({"id": 1, "question": QUESTION, "context": context}))
-    [row] = rows_of(model, InquirySources(data=str(tmp_path / "one.jsonl")))
+    [row] = rows_of(model, QuestionSources(data=str(tmp_path / "one.jsonl")))
     return [*row["answers"]]
 
 
 def test_of_each_document_only_its_best_paragraphs_are_read(model: Path, papers: str, tmp_path: Path) -> None:
-    sources = InquirySources(documents=(papers,), question_texts=(QUESTION, "patient"))
+    sources = QuestionSources(documents=(papers,), question_texts=(QUESTION, "patient"))
     request = QaRequest(str(model), sources, retrieval=RetrievalConfig(passages=2))
-    inquiry = Answerer(request, Silent()).inquiry
-    assert (inquiry.n_lookups, inquiry.n_contexts) == ({"1": 4, "2": 4}, 2)
+    question_set = Answerer(request, Silent()).question_set
+    assert (question_set.n_lookups, question_set.n_contexts) == ({"1": 4, "2": 4}, 2)
     row = rows_of(model, sources, passages=2)[0]
     expected: dict[tuple[str, str], tuple[float, str, int]] = {}
     for name, text in zip(("p0", "p1"), TEXTS, strict=True):

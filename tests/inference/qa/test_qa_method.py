@@ -12,7 +12,7 @@ import pytest
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import QaConfig, ReadingOptions, WordUnit
 from greenadapt.inference.qa.answering import Answerer, QaRequest
-from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.inference.qa.question_set import QuestionSources
 from greenadapt.models.forward import outputs
 from greenadapt.models.streaming import Inference, ViewOutputs, pooled_output
 from greenadapt.models.weights import open_task_model
@@ -119,7 +119,7 @@ def test_documents_are_read_as_if_they_were_one(folder: Path, tmp_path: Path) ->
     for path, context in contexts.items():
         Path(path).write_text(context, "utf-8")
     reading = ReadingOptions(max_length=64, precision="float32")
-    sources = InquirySources(documents=tuple(contexts), question_texts=("what heart?",), sample_by="document")
+    sources = QuestionSources(documents=tuple(contexts), question_texts=("what heart?",), sample_by="document")
     [row] = Answerer(QaRequest(str(folder), sources, QaConfig(top=20), reading), Silent()).rows()
     theirs = PlainQa(folder, 64, "punct")
     candidates = [

@@ -34,24 +34,24 @@ from greenadapt.tasks.records import records, refuse_repeated
 _LIKE_JSON = re.compile(r'\s*(\{\s*"|\[\s*([{"]|$))')
 
 
-def read_asked(source: str, progress: Progress) -> list[Question]:
+def read_bare_questions(source: str, progress: Progress) -> list[Question]:
     """The questions of a file, or of standard input for ``-``, without contexts.
 
     A question is the field ``question`` or ``text`` of a JSON object or of a row, or a line of text that is not empty.
     Without an ``id`` its place is its id, such as ``q.txt:3``. Raises ``MissingError`` if there is no such file,
     ``InputError`` if it is broken, has no questions, or two with the same id.
     """
-    questions = list(_read_asked(source, progress))
+    questions = list(_bare_questions(source, progress))
     if not questions:
         raise InputError(f"{source} has no questions", "give one per line, or JSON lines with the field question")
     refuse_repeated((question.id, question.where) for question in questions)
     return questions
 
 
-def _read_asked(source: str, progress: Progress) -> Iterator[Question]:
+def _bare_questions(source: str, progress: Progress) -> Iterator[Question]:
     if data_suffix(source) in TABLE_SUFFIXES:
         for where, row in records(source, progress):
-            yield _asked_record(row, where)
+            yield _bare_question(row, where)
         return
     decoder = Decoder()
     note_terminal(source, progress)
@@ -61,7 +61,7 @@ def _read_asked(source: str, progress: Progress) -> Iterator[Question]:
         lines = chain([(number, first)], lines)
         if data_suffix(source) in JSON_SUFFIXES or _LIKE_JSON.match(first):
             for entry in json_rows(lines, name, decoder):
-                yield _asked_record(entry.fields, entry.where)
+                yield _bare_question(entry.fields, entry.where)
         else:
             for number, line in lines:
                 if text := line.strip():
@@ -70,7 +70,7 @@ def _read_asked(source: str, progress: Progress) -> Iterator[Question]:
     decoder.warn_replaced(name, progress)
 
 
-def _asked_record(record: Json, where: str) -> Question:
+def _bare_question(record: Json, where: str) -> Question:
     question = next((record[name] for name in ("question", "text") if record.get(name) is not None), None)
     if question is None:
         raise InputError(f"{where}: no 'question'", f"it has: {listed(record)}")
@@ -133,7 +133,7 @@ class OwnPassages:
 
 
 @dataclass(frozen=True)
-class InquirySources:
+class QuestionSources:
     """Where questions and contexts come from.
 
     Questions are in ``data``, in the file ``questions``, or are ``question_texts``. Contexts are those in ``data``, the
@@ -143,7 +143,7 @@ class InquirySources:
     data: str | None = None
     documents: tuple[str, ...] = ()
     questions: str | None = None
-    """A file, see ``read_asked``."""
+    """A file, see ``read_bare_questions``."""
     question_texts: tuple[str, ...] = ()
     format: str | None = None
     """The documents' format, if their names do not show it."""
@@ -188,7 +188,7 @@ class InquirySources:
 
 
 @dataclass(frozen=True)
-class Inquiry:
+class QuestionSet:
     """All questions, and the contexts to look for answers in."""
 
     questions: dict[str, Question]
@@ -210,12 +210,12 @@ class Inquiry:
         return {question.id: gold_texts(question, is_second=self.is_second) for question in labelled}
 
 
-def read_inquiry(
-    sources: InquirySources,
+def read_question_set(
+    sources: QuestionSources,
     progress: Progress,
     retrieval: RetrievalConfig = RetrievalConfig(),  # noqa: B008
     passages: OwnPassages | None = None,
-) -> Inquiry:
+) -> QuestionSet:
     """Read the questions, and read all documents once or search the index, which finds what is broken before work
     begins.
 
@@ -228,7 +228,7 @@ def read_inquiry(
     if sources.data is not None:
         questions = read_questions(sources.data, progress, labelled=None)
     elif sources.questions is not None:
-        questions = read_asked(sources.questions, progress)
+        questions = read_bare_questions(sources.questions, progress)
     else:
         questions = []
         for number, text in enumerate(sources.question_texts, start=1):
@@ -236,12 +236,12 @@ def read_inquiry(
                 raise UsageError(f"--question number {number} is empty")
             questions.append(Question(str(number), Decoder().without_surrogates(text, "--question"), ""))
     if index is not None:
-        return _searched(questions, index, retrieval, progress)
-    inquiry = on_contexts(questions) if sources.data is not None else _on_documents(questions, sources, progress)
-    return inquiry if passages is None else _narrowed(inquiry, passages)
+        return _search(questions, index, retrieval, progress)
+    question_set = on_contexts(questions) if sources.data is not None else _on_documents(questions, sources, progress)
+    return question_set if passages is None else narrow(question_set, passages)
 
 
-def _on_documents(questions: Sequence[Question], sources: InquirySources, progress: Progress) -> Inquiry:
+def _on_documents(questions: Sequence[Question], sources: QuestionSources, progress: Progress) -> QuestionSet:
     """Each question on each document. The documents are read once to check them, and again for the lookups."""
     names: list[str] = []
     piped: dict[str, list[NamedText]] = {}
@@ -270,10 +270,10 @@ def _on_documents(questions: Sequence[Question], sources: InquirySources, progre
                 yield replace(question, context=text.text, document=name, title=text.title)
 
     by_id = {question.id: question for question in questions}
-    return Inquiry(by_id, dict.fromkeys(by_id, len(names)), len(names), lookups)
+    return QuestionSet(by_id, dict.fromkeys(by_id, len(names)), len(names), lookups)
 
 
-def _searched(questions: Sequence[Question], index: Index, retrieval: RetrievalConfig, progress: Progress) -> Inquiry:
+def _search(questions: Sequence[Question], index: Index, retrieval: RetrievalConfig, progress: Progress) -> QuestionSet:
     """Each question on the best paragraphs of the index."""
     passages: dict[tuple[str, int], Passage] = {}  # once, however many questions find them
     matches: dict[str, list[tuple[Passage, float]]] = {}
@@ -291,20 +291,22 @@ def _searched(questions: Sequence[Question], index: Index, retrieval: RetrievalC
             yield from on_passages(question, best)
 
     n_lookups = {name: len(pairs) for name, pairs in matches.items()}
-    return Inquiry({question.id: question for question in questions}, n_lookups, len(passages), lookups)
+    return QuestionSet({question.id: question for question in questions}, n_lookups, len(passages), lookups)
 
 
-def _narrowed(inquiry: Inquiry, passages: OwnPassages) -> Inquiry:
-    """``inquiry`` on the best paragraphs of each context instead of all of it."""
-    n_lookups = dict.fromkeys(inquiry.questions, 0)
-    for context, group in groupby(inquiry.lookups(), key=attrgetter("context")):
+def narrow(question_set: QuestionSet, passages: OwnPassages) -> QuestionSet:
+    """The questions on the best paragraphs of each context instead of on all of it."""
+    n_lookups = dict.fromkeys(question_set.questions, 0)
+    for context, group in groupby(question_set.lookups(), key=attrgetter("context")):
         n = min(passages.n, n_paragraphs(context))
         for question in group:
             n_lookups[question.id] += n
-    return Inquiry(inquiry.questions, n_lookups, inquiry.n_contexts, lambda: passages.questions(inquiry.lookups()))
+    return QuestionSet(
+        question_set.questions, n_lookups, question_set.n_contexts, lambda: passages.questions(question_set.lookups())
+    )
 
 
-def on_contexts(questions: Sequence[Question]) -> Inquiry:
+def on_contexts(questions: Sequence[Question]) -> QuestionSet:
     """Each question on its own context; their ids differ."""
     by_context: dict[str, list[Question]] = {}
     for question in questions:
@@ -315,4 +317,4 @@ def on_contexts(questions: Sequence[Question]) -> Inquiry:
             yield from (replace(question, context=context) for question in group)
 
     by_id = {question.id: question for question in questions}
-    return Inquiry(by_id, dict.fromkeys(by_id, 1), len(by_context), lookups)
+    return QuestionSet(by_id, dict.fromkeys(by_id, 1), len(by_context), lookups)

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from greenadapt.errors import InputError, UsageError
-from greenadapt.inference.qa.inquiry import Inquiry, InquirySources, read_asked, read_inquiry
+from greenadapt.inference.qa.question_set import QuestionSet, QuestionSources, read_bare_questions, read_question_set
 from greenadapt.progress import Silent
 from greenadapt.tasks.questions import Question
 from tests.inference.qa.test_documents import SQUAD, rows, write
 
 
-def inquiry(**sources: Any) -> Inquiry:
-    return read_inquiry(InquirySources(**{"sample_by": "document", **sources}), Silent())
+def question_set(**sources: Any) -> QuestionSet:
+    return read_question_set(QuestionSources(**{"sample_by": "document", **sources}), Silent())
 
 
-def asked_of(inquired: Inquiry) -> list[tuple[str, str]]:
+def asked_of(inquired: QuestionSet) -> list[tuple[str, str]]:
     """Id of the question and name of the document, of each lookup."""
     return [(question.id, question.document) for question in inquired.lookups()]
 
@@ -44,7 +44,7 @@ def stdin(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
 def test_questions_on_one_context_are_looked_up_together_and_answered_in_order(tmp_path: Path) -> None:
     contexts = ["bats", "mice", "bats", "camels", "mice", "bats"]
     rows = [{"id": i, "question": f"q{i}", "context": context} for i, context in enumerate(contexts)]
-    inquired = inquiry(data=records(tmp_path / "data.jsonl", *rows))
+    inquired = question_set(data=records(tmp_path / "data.jsonl", *rows))
     assert [*inquired.questions] == ["0", "1", "2", "3", "4", "5"]
     assert [question.context for question in inquired.questions.values()] == contexts
     assert [(question.id, question.question, question.context) for question in inquired.lookups()] == [
@@ -59,16 +59,16 @@ def test_gold_answers_are_those_that_count(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"id": i, "question": "who", "context": "the bats fly"} for i in range(3)]
     rows[0]["answers"] = [answer, {"text": "  ", "answer_start": 0}]
     rows[1]["answers"] = []
-    assert inquiry(data=records(tmp_path / "a.jsonl", *rows)).golds().keys() == {"0", "1"}
+    assert question_set(data=records(tmp_path / "a.jsonl", *rows)).golds().keys() == {"0", "1"}
     rows[1]["is_impossible"] = True
-    golds = inquiry(data=records(tmp_path / "b.jsonl", *rows)).golds()
+    golds = question_set(data=records(tmp_path / "b.jsonl", *rows)).golds()
     assert (golds["0"][0], golds["1"], "2" in golds) == ("the bats", [], False)
 
 
 def test_each_question_is_asked_of_each_document(two: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match=r"--context .*b\.txt holds 2 documents: give them with --documents"):
-        inquiry(documents=two, question_texts=("who",), single=True)
-    inquired = inquiry(documents=two, question_texts=("who", "when", "who"))
+        question_set(documents=two, question_texts=("who",), single=True)
+    inquired = question_set(documents=two, question_texts=("who", "when", "who"))
     assert [(name, question.question, question.context) for name, question in inquired.questions.items()] == [
         ("1", "who", ""),
         ("2", "when", ""),
@@ -85,17 +85,17 @@ def test_each_question_is_asked_of_each_document(two: tuple[str, ...]) -> None:
 
 def test_nothing_is_given_twice_nor_data_by_a_pipe(two: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="not read from a pipe"):
-        inquiry(data="-")
+        question_set(data="-")
     with pytest.raises(UsageError, match=r"b\.txt is given twice"):
-        inquiry(documents=(*two, two[0]), question_texts=("who",))
+        question_set(documents=(*two, two[0]), question_texts=("who",))
     with pytest.raises(UsageError, match="standard input is given twice"):
-        inquiry(documents=("-",), questions="-")
+        question_set(documents=("-",), questions="-")
 
 
 def test_a_document_from_standard_input_is_read_once_and_kept(stdin: io.BytesIO, two: tuple[str, ...]) -> None:
     stdin.write("of bäts\n".encode())
     stdin.seek(0)
-    inquired = inquiry(documents=(two[1], "-"), question_texts=("who",))
+    inquired = question_set(documents=(two[1], "-"), question_texts=("who",))
     assert stdin.read() == b""
     for _ in range(2):
         assert [question.context for question in inquired.lookups()] == ["of camels", "of bäts\n"]
@@ -105,12 +105,12 @@ def test_a_document_from_standard_input_is_read_once_and_kept(stdin: io.BytesIO,
 def test_what_is_broken_is_said_before_anything_is_looked_up(two: tuple[str, ...], tmp_path: Path) -> None:
     broken = write(tmp_path / "z.jsonl", '{"text": "bats"}\n{"text" "mice"}\n')
     with pytest.raises(InputError, match=r"z\.jsonl, line 2, column 9 is not JSON"):
-        inquiry(documents=(*two, broken), question_texts=("who",))
+        question_set(documents=(*two, broken), question_texts=("who",))
     twice = records(tmp_path / "twice.jsonl", *[{"id": 1, "question": "who", "context": "bats"}] * 2)
     with pytest.raises(InputError, match=r"twice\.jsonl:2 has the id '1', as .*twice\.jsonl:1 has"):
-        inquiry(data=twice)
+        question_set(data=twice)
     with pytest.raises(UsageError, match="--question number 2 is empty"):
-        inquiry(documents=two, question_texts=("who", " \n"))
+        question_set(documents=two, question_texts=("who", " \n"))
 
 
 @pytest.mark.parametrize(
@@ -124,14 +124,14 @@ def test_what_is_broken_is_said_before_anything_is_looked_up(two: tuple[str, ...
 )
 def test_what_contradicts_itself_is_refused(sources: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        InquirySources(**sources)
+        QuestionSources(**sources)
 
 
 # Questions in files
 
 
 def questions_of(path: Path, content: Any) -> list[Question]:
-    return read_asked(write(path, content), Silent())
+    return read_bare_questions(write(path, content), Silent())
 
 
 def test_a_line_of_text_is_a_question(tmp_path: Path) -> None:
