@@ -238,8 +238,7 @@ def _require_listening(address: str) -> None:
 
 def require_same_version(cluster: Cluster) -> None:
     """Raise ``InputError`` if a node runs another version of greenadapt; Ray compares its own and Python's."""
-    expected = _version()
-    hint = f"install greenadapt {expected} on every node and on this machine"
+    expected, hint = _version(), "install the same greenadapt on every node and on this machine"
     try:
         answers = cluster.on_each_node(_version)
     except cluster.ray.exceptions.RayError as error:

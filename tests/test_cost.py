@@ -122,10 +122,3 @@ for command in ("bytearray(300_000_000)", "0"):
     with_child, without = map(int, printed_by(script, tmp_path).split())
     assert with_child > 300_000_000
     assert without < 200_000_000
-
-
-def test_a_meter_has_a_cost_when_the_work_fails() -> None:
-    meter = Meter()
-    with pytest.raises(RuntimeError, match="broken"), meter:
-        raise RuntimeError("broken")
-    assert meter.cost.seconds > 0

@@ -165,10 +165,6 @@ def _loaded_by(code: str, tmp_path: Path) -> set[str]:
     return set(completed.stdout.split())
 
 
-def test_the_command_line_loads_nothing_heavy(tmp_path: Path) -> None:
-    assert _loaded_by("import greenadapt.cli", tmp_path) == set()
-
-
 def test_the_cpu_half_never_loads_torch_or_ray(tmp_path: Path) -> None:
     modules = ", ".join(f"greenadapt.{module}" for module in TORCH_FREE)
     assert not _loaded_by(f"import {modules}", tmp_path) & {"torch", "transformers", "ray"}

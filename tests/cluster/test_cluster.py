@@ -44,6 +44,10 @@ def _wait_in_folder(number: int, folder: str) -> None:
     time.sleep(60)
 
 
+def _end_process(code: int) -> None:
+    os._exit(code)
+
+
 def _end_process_once(flag: str) -> str:
     if not Path(flag).exists():
         Path(flag).touch()
@@ -66,7 +70,7 @@ def test_work_is_done_on_all_nodes_in_order_and_again_if_it_is_lost(cluster: clu
 def test_work_whose_processes_die_is_given_up(cluster: clusters.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clusters, "ATTEMPTS", 1)
     with pytest.raises(ResourceError, match="after 1 attempts"):
-        list(cluster.run(os._exit, [1]))
+        list(cluster.run(_end_process, [1]))
 
 
 @pytest.mark.long

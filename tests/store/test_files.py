@@ -14,8 +14,8 @@ from greenadapt.store.files import (
     publish_folder,
     read_object,
     read_small,
+    real_folder,
     replace_folder,
-    replace_json,
     short,
 )
 
@@ -86,24 +86,18 @@ def record(monkeypatch: pytest.MonkeyPatch, read: Callable[[], str]) -> Synced:
     return seen
 
 
+def test_a_folder_behind_a_symlink_is_its_target(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "data" / "run")
+    assert real_folder(tmp_path / "link") == real_folder(tmp_path / "x" / ".." / "data" / "run")
+    assert real_folder(tmp_path / "other") == tmp_path / "other"
+
+
 def work_folder(parent: Path, text: str) -> Path:
     work = parent / "work"
     (work / "sub").mkdir(parents=True)
     for file in ("file.txt", "sub/file.txt"):
         (work / file).write_text(text)
     return work
-
-
-def test_a_file_is_on_the_disk_before_it_takes_the_place_of_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a.json"
-    replace_json(path, {"text": "old"})
-    before = path.stat().st_ino
-    synced = record(monkeypatch, lambda: "old" if path.stat().st_ino == before else "new")
-    replace_json(path, {"text": "new"})
-    assert synced[path.stat().st_ino] == ["old"]
-    assert read_object(path, "file") == {"text": "new"}
 
 
 def test_a_folder_is_on_the_disk_before_it_takes_the_place_of_another(

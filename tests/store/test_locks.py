@@ -18,10 +18,7 @@ from tests.support.processes import held
 IMPORTS = """
 import os, sys, time
 from pathlib import Path
-from greenadapt.progress import Silent
-from greenadapt.stages.session import Session
 from greenadapt.store.locks import lock
-from greenadapt.store.workspace import Workspace
 path = Path(sys.argv[1])
 """
 

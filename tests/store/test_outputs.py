@@ -1,6 +1,5 @@
 """One rule for every file that a command writes."""
 
-import json
 import os
 import threading
 from contextlib import suppress
@@ -10,8 +9,6 @@ import pytest
 
 from greenadapt.errors import ConflictError, LockedError, MissingError
 from greenadapt.store.outputs import check_file, open_file
-from tests.conftest import Run, last_line
-from tests.support.small_tasks import TinyModel
 
 
 def write(path: Path, text: str = "new\n") -> None:
@@ -86,19 +83,3 @@ def test_what_is_refused_before_the_work(tmp_path: Path) -> None:
 def test_a_full_disk_is_named() -> None:
     with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
         write(Path("/dev/full"))
-
-
-@pytest.mark.slow
-def test_a_stage_follows_a_symlink_to_a_folder(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
-    model, link, target = tiny_model("BertForMaskedLM"), tmp_path / "link", tmp_path / "data" / "run"
-    target.parent.mkdir()
-    link.symlink_to(target)
-    (tmp_path / "a.vec").write_text("2 32\n" + "".join(f"{word}{' 0.5' * 32}\n" for word in ("heart", "patient")))
-    command = ("align", "--vectors", "a.vec", "--model", model, "--out", link, "--method")
-    assert run_alone(*command, "random").stdout.startswith("align: done")
-    assert run_alone(*command, "random").stdout.startswith("align: up to date")
-    assert "method: random → identity" in last_line(run_alone(*command, "identity", code=1))
-    assert link.is_symlink()
-    assert json.loads((target / "manifest.json").read_text())["config"]["method"] == "random"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.vec", "bertformaskedlm", "data", "link"]
-    assert [path.name for path in target.parent.iterdir()] == ["run"]

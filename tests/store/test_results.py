@@ -385,11 +385,3 @@ def test_what_others_put_in_place_of_a_name_stays(place: Place) -> None:
     assert "is no symlink" in notes.warnings[0]
     assert contents(place.link.parent) == before
     assert len([*place.link.parent.iterdir()]) == 1
-
-
-def test_a_name_that_cannot_be_moved_is_a_warning(tmp_path: Path) -> None:
-    (tmp_path / "names").write_text("a file")
-    notes = Notes()
-    assert run(Place(tmp_path / "w2v", tmp_path / "names" / "w2v"), job(), Builder(), notes).fresh
-    [warning] = notes.warnings
-    assert "cannot be made to lead to the new result" in warning
