@@ -1,6 +1,7 @@
 """Input without end."""
 
 import io
+from typing import Any
 
 
 class Endless(io.RawIOBase):
@@ -9,16 +10,19 @@ class Endless(io.RawIOBase):
     def __init__(self, line: str) -> None:
         self.taken = 0
         self._line = f"{line}\n".encode()
-        self._left = b""
 
-    def readline(self, size: int | None = -1, /) -> bytes:
-        if not self._left:
-            self.taken += 1
-            self._left = self._line
-        end = len(self._left) if size is None or size < 0 else size
-        read, self._left = self._left[:end], self._left[end:]
-        return read
+    def readable(self) -> bool:
+        """Whether it can be read."""
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Read as many whole lines as fit."""
+        n_lines = len(buffer) // len(self._line)
+        self.taken += n_lines
+        content = self._line * n_lines
+        buffer[: len(content)] = content
+        return len(content)
 
     def as_stdin(self) -> object:
         """An object that replaces ``sys.stdin``."""
-        return type("Stdin", (), {"buffer": self})
+        return type("Stdin", (), {"buffer": io.BufferedReader(self, len(self._line))})
