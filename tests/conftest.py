@@ -356,17 +356,21 @@ def run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator["Hub"]:
-    """A stand-in for the model hub, with a token that may write."""
-    from huggingface_hub import constants
+    """A stand-in for the model hub."""
+    from huggingface_hub import HfApi, constants
 
-    from tests.support.hub import TOKEN, local_hub
+    from tests.support.file_server import answering
+    from tests.support.hub import TOKEN, Hub
 
-    with local_hub() as local:
-        monkeypatch.setattr(constants, "ENDPOINT", local.url)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # large files by the older protocol
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        yield local
+    hub = Hub()
+    monkeypatch.setattr(HfApi, "create_repo", lambda api, *args, **named: hub.create_repo(*args, **named))
+    monkeypatch.setattr(HfApi, "create_commit", lambda api, **named: hub.create_commit(**named))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # a commit for the whole folder
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    with answering(200, b'{"errors": [], "warnings": []}', {"Content-Type": "application/json"}) as address:
+        monkeypatch.setattr(constants, "ENDPOINT", address)  # checks the front matter of cards
+        yield hub
 
 
 def last_line(result: Result) -> str:

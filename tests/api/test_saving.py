@@ -11,7 +11,7 @@ import greenadapt
 from greenadapt.config import ReadingOptions
 from greenadapt.errors import ConflictError, MissingError, UsageError
 from tests.conftest import Run, contents
-from tests.support.hub import Hub
+from tests.support.hub import URL, Hub
 from tests.support.small_tasks import TinyModel, adapted, facts_file
 
 TEXTS = ["the virus", "a patient with tachycardia"]
@@ -83,17 +83,16 @@ def test_links_of_a_cache_become_files_and_a_dead_one_is_named(model: greenadapt
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the hub's own library
 def test_what_goes_to_the_hub_is_what_the_command_uploads(
     model: greenadapt.AdaptedModel, hub: Hub, run_alone: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (model.folder / "README.md").write_text("---\ntags: [a]\n---\n# a\n")
     run_alone("push", model.folder, "me/theirs")
-    theirs = {path: content for (repo, _, path), content in hub.files.items() if repo == "me/theirs"}
+    theirs = {path: content for (repo, path), content in hub.files.items() if repo == "me/theirs"}
     capsys.readouterr()
     url = model.push_to_hub("me/ours", private=True, progress=False)
-    assert {path: content for (repo, _, path), content in hub.files.items() if repo == "me/ours"} == theirs
-    assert url.startswith(f"{hub.url}/me/ours/commit/")
+    assert {path: content for (repo, path), content in hub.files.items() if repo == "me/ours"} == theirs
+    assert url.startswith(f"{URL}/me/ours/commit/")
     assert hub.repos == {"me/theirs": False, "me/ours": True}
     assert capsys.readouterr() == ("", "")
     with pytest.raises(UsageError, match="OWNER/NAME"):
