@@ -51,14 +51,6 @@ def test_objects_keep_their_ids_and_lines(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_the_format_can_be_named(tmp_path: Path) -> None:
-    source = write(tmp_path / "rows", '{"text": "a"}\n')
-    assert read(TEXTS, source)[0].example.text == '{"text": "a"}'
-    assert read(TEXTS, source, "jsonl")[0].example.text == "a"
-    table = write(tmp_path / "rows.tsv.gz", "a\tb\n")
-    assert read(TEXTS, table, "text")[0].example.text == "a\tb"
-
-
 def test_a_table_is_read_with_the_columns_of_training(tmp_path: Path) -> None:
     rows = [["7", "heart, lung", 'a "b"\nc', ""], ["", "d", "e", "x"]]
     with open(tmp_path / "pairs.csv", "w", newline="", encoding="utf-8") as file:

@@ -58,14 +58,6 @@ def test_the_softmax_is_the_mean_of_the_softmaxes(head: str, axis: int, data: st
     torch.testing.assert_close(mean, torch.stack(tensors).mean(0), atol=1e-5, rtol=1e-5)
 
 
-def test_a_number_has_no_probabilities() -> None:
-    for rule in ("logits", "probabilities"):
-        result = ensemble_logits(
-            [np.array([[1.5]], np.float32), np.array([[2]], np.float32)], rule, "SequenceClassification"
-        )
-        assert result.tolist() == [[1.75]]
-
-
 @pytest.mark.parametrize("head", HEADS)
 def test_units_without_pieces(head: str) -> None:
     """What one model has no piece for is improbable to it; what none has a piece for stays unknown."""

@@ -187,11 +187,6 @@ def test_entities_within_words_are_counted() -> None:
     assert counts["widened"] == 2  # (mild) and mild
 
 
-def test_odd_words_stay(tmp_path: Path) -> None:
-    (sentence,) = read(tmp_path, "\u200b\tO\nNew York\tB-X\n#\tO\n\u00a0\tO\n")
-    assert sentence.words == ("\u200b", "New York", "#", "\u00a0")
-
-
 @pytest.mark.parametrize("line", ["-DOCSTART- -X- O O", "# newdoc id = n2"])
 def test_sentences_have_their_document(tmp_path: Path, line: str) -> None:
     sentences = read(tmp_path, f"{line}\n\na\tO\n\nb\tO\n\n{line}\n\nc\tO\n")

@@ -46,12 +46,6 @@ def test_the_papers_averages(method: str) -> None:
     assert round(mean, 1) == expected
 
 
-def test_an_average_without_columns_or_without_a_score() -> None:
-    assert average([]) is None
-    assert average([0.5, None, 1.0]) == 0.5
-    assert average(iter([0.25])) == 0.25
-
-
 def of(labels: list[Any], predicted: list[Any], task: ClassificationTask) -> dict[str, Any]:
     key = "value" if task == NUMBERS else "label"
     return task.score([Text("a", label=label) for label in labels], [{key: value} for value in predicted])

@@ -183,19 +183,6 @@ def test_a_span_longer_than_a_chunk_is_cut_with_a_warning(bert: Encoder) -> None
     assert [t[t >= 0].tolist() for t in targets if t is not None] == [[1, 2, 2, 2], [2, 2, 2, 2], [2]]
 
 
-def test_a_long_word_is_cut_to_what_fits(encoders: Callable[..., Encoder]) -> None:
-    encoder = encoders("roberta", 32, [])
-    sentence = Sentence(("heart", "zqj" * 100, "rate"), ("B-Disease", "I-Disease", "O"))
-    whole = encoder.tokenizer.encode(sentence.words).base
-    notes = Notes()
-    items = NerTask(LABELS).training([sentence], encoder, 0, notes)
-    assert [views.n_units for views in items] == [1, 1, 1]
-    assert [len(views.base[0]) for views in items] == [3, 32, 3]
-    assert whole.input_words is not None
-    assert items[1].base[0].ids[1:-1].tolist() == whole.ids[whole.input_words == 1][:30].tolist()
-    assert len(notes.warnings) == 1  # the span of the first two words does not fit
-
-
 # --- predictions -----------------------------------------------------------------------------------------------------
 
 

@@ -163,15 +163,6 @@ def test_a_question_that_is_too_long_is_cut_and_counted(encoder: Encoder) -> Non
     assert notes.lines == ["cut 1 question that the model cannot read at once, the first q"]
 
 
-@pytest.mark.parametrize("context", ["", "\u200b"])
-def test_a_context_without_words_has_the_empty_answer(context: str, encoder: Encoder) -> None:
-    question = Question("q", "what?", context)
-    [views] = TASK.inference([question], encoder)
-    assert len(views.base) >= 1
-    prediction = TASK.decode(question, np.full((views.n_units, 2), -np.inf, np.float32))
-    assert prediction == {"id": "q", "answer": "", "start": None, "end": None, "score": 0.0, "logit": None}
-
-
 def test_answers_are_verbatim_and_their_scores_a_softmax() -> None:
     question = question_on(SENTENCE * 3, "virus")
     n = len(word_units(question.context))

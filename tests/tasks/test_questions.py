@@ -119,19 +119,6 @@ def test_labels_are_read_where_there_are_some(tmp_path: Path) -> None:
     assert not any(question.is_labelled for question in read(path, squad(entry(), entry(2, empty)), labelled=False))
 
 
-def test_a_table_has_nothing_where_no_answer_is_known(tmp_path: Path) -> None:
-    rows = "question,context,answers\nWhen?,in 2012,2012\nWho?,in 2012,\n"
-    assert [question.is_labelled for question in read(tmp_path / "a.csv", rows, labelled=None)] == [True, False]
-
-
-def test_where_answers_are_does_not_matter_where_nothing_trains(tmp_path: Path) -> None:
-    answers = [{"text": "2012", "answer_start": 24}, {"text": "2014", "answer_start": 26}]
-    notes = Notes()
-    [question] = read(tmp_path / "a.json", squad(entry(answers=answers)), notes, labelled=None)
-    assert question.answers == (GoldAnswer("2012", 26), GoldAnswer("2014", -1))
-    assert notes.lines == [f"{tmp_path / 'a.json'}: of 2 answers 1 are not in their context"]
-
-
 def test_what_contexts_are_called(tmp_path: Path) -> None:
     numbers = count()
 

@@ -120,14 +120,6 @@ def test_records_are_verbatim_and_no_two_have_one_name(
         seen.add(id_of_record)
 
 
-def test_rows_with_ids_are_called_by_them(tmp_path: Path) -> None:
-    source = write(tmp_path / "a.csv", "text,paper_id\nx,p1\ny,\nz,p1\n")
-    assert pairs(source) == [("p1", "x"), (f"{source}:3", "y"), (f"{source}:4", "z")]
-    records = [{"text": "x", "id": True, "doc_id": "d"}, {"text": "y", "id": 5}, {"text": "z", "id": ["5"]}]
-    source = write(tmp_path / "a.jsonl", rows(*records))
-    assert [name for name, _ in pairs(source)] == ["d", "5", f"{source}:3"]
-
-
 # Folders, archives, standard input
 
 

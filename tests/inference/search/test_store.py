@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.inference.search.index import Index
-from greenadapt.inference.search.store import Passage, TextSearch, n_paragraphs
+from greenadapt.inference.search.store import TextSearch, n_paragraphs
 from greenadapt.stages.index import index
 from tests.support.small_tasks import sentences, session
 from tests.support.small_texts import WORDS_OF_TEXT
@@ -36,11 +36,3 @@ def test_paragraphs_without_the_words_follow_in_order() -> None:
     assert [passage.score for passage in passages[1:]] == [0, 0]
     assert search.best("?", 10) == search.passages
     assert [passage.score for passage in search.best("mice", 4)][3] == 0  # all but the last, which has none
-
-
-def test_a_text_without_words_is_its_own_paragraph() -> None:
-    assert TextSearch(" \n ", WORDS_OF_TEXT).best("virus", 3) == [Passage("", "", 0, 3, " \n ")]
-    assert n_paragraphs(" \n ") == n_paragraphs("") == 1
-    assert TextSearch(" a virus", WORDS_OF_TEXT, "p", "Paper").best("mice", 3) == [
-        Passage("p", "Paper", 1, 8, "a virus")
-    ]
