@@ -195,8 +195,8 @@ class Answerer:
         else:
             models = _open_models(request, self._models, texts, self._progress)
             lookups = (lookup for block in blocks for lookup in look_up(models, block, request.config))
-        shown = self._shown(lookups, sum(n_lookups.values()))
-        return map(self._row, merge_lookups(shown, n_lookups, request.config.n_best))
+        lookups = self._count(lookups, sum(n_lookups.values()))
+        return map(self._row, merge_lookups(lookups, n_lookups, request.config.n_best))
 
     def _look_up_on_nodes(
         self, spread: Spread, blocks: Iterator[list[Question]], texts: dict[str, str]
@@ -208,8 +208,8 @@ class Answerer:
                 self._progress.warn(warning)
             yield from lookups
 
-    def _shown(self, lookups: Iterator[Lookup], total: int) -> Iterator[Lookup]:
-        """``lookups``, counted on a bar."""
+    def _count(self, lookups: Iterator[Lookup], total: int) -> Iterator[Lookup]:
+        """Count ``lookups`` on a bar."""
         unit = "questions" if total == len(self.question_set.questions) else "lookups"
         with self._progress.bar("qa", total, unit) as bar:
             for lookup in lookups:

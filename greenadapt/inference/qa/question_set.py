@@ -23,7 +23,7 @@ from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, UsageError, json_kind, listed, require
 from greenadapt.inference.entries import NamedText, Names, read_texts
 from greenadapt.inference.search.index import Index
-from greenadapt.inference.search.store import Passage, TextSearch, n_paragraphs
+from greenadapt.inference.search.store import Passage, TextSearch, find_spans
 from greenadapt.inference.search.words import Words
 from greenadapt.progress import Progress, Silent
 from greenadapt.store.files import Json
@@ -298,7 +298,7 @@ def narrow(question_set: QuestionSet, passages: OwnPassages) -> QuestionSet:
     """The questions on the best paragraphs of each context instead of on all of it."""
     n_lookups = dict.fromkeys(question_set.questions, 0)
     for context, group in groupby(question_set.lookups(), key=attrgetter("context")):
-        n = min(passages.n, n_paragraphs(context))
+        n = min(passages.n, len(find_spans(context)))
         for question in group:
             n_lookups[question.id] += n
     return QuestionSet(

@@ -33,11 +33,6 @@ _MEMORY = 15_000_000
 """Bytes that tantivy's writer gets, the least that it takes."""
 
 
-def n_paragraphs(text: str) -> int:
-    """How many paragraphs ``TextSearch`` cuts a text into."""
-    return len(_spans(text))
-
-
 class TextSearch:
     """The paragraphs of one text, as ``index`` cuts it, found by the words that ``words`` splits them into.
 
@@ -45,7 +40,7 @@ class TextSearch:
     """
 
     def __init__(self, text: str, words: Words, document: str = "", title: str = "") -> None:
-        self.passages = [Passage(document, title, start, end, text[start:end]) for start, end in _spans(text)]
+        self.passages = [Passage(document, title, start, end, text[start:end]) for start, end in find_spans(text)]
         """All of them, in order."""
         self._words = words
 
@@ -82,6 +77,6 @@ class TextSearch:
         return index
 
 
-def _spans(text: str) -> list[Span]:
+def find_spans(text: str) -> list[Span]:
     """The spans of the paragraphs; a text without words is a paragraph, so that it is read, too."""
     return paragraphs(text, IndexConfig.paragraph_chars) or [(0, len(text))]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.inference.search.index import Index
-from greenadapt.inference.search.store import TextSearch, n_paragraphs
+from greenadapt.inference.search.store import TextSearch, find_spans
 from greenadapt.stages.index import index
 from tests.support.small_tasks import sentences, session
 from tests.support.small_texts import WORDS_OF_TEXT
@@ -21,7 +21,7 @@ def test_it_finds_what_an_index_of_the_text_finds_with_the_same_scores(tmp_path:
     index(session(tmp_path, "px"), [str(tmp_path / "paper.jsonl")])
     on_disk = Index(tmp_path / "px")
     ours = TextSearch(TEXT, WORDS_OF_TEXT, "paper")
-    assert len(ours.passages) == len(on_disk) == n_paragraphs(TEXT) > 5
+    assert len(ours.passages) == len(on_disk) == len(find_spans(TEXT)) > 5
     expected = on_disk.search(QUERY, top=4)
     assert expected[0].score > expected[-1].score > 0
     assert ours.best(QUERY, 4) == expected
