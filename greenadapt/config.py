@@ -302,9 +302,8 @@ class ExpandConfig(Checked):
 
 @dataclass(frozen=True)
 class AssessConfig(Checked):
-    """How many words, folds and seeds ``assess`` measures."""
+    """How many folds and seeds ``assess --train`` measures."""
 
-    words: Annotated[Count, Option("Without --train: substitute the rows of at most this many held-out words.")] = 300
     folds: Annotated[
         Annotated[int, Ge(2)],
         Option("Number of folds of the labelled examples; each is held out once.", panel=Panel.TRAINING),

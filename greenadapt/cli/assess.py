@@ -63,8 +63,7 @@ def assess(
     labelled examples and predict that part, and so on for each part. Finished parts are kept in the workspace.
 
     Without, each recipe of rows predicts the rows of held-out words as if they were new. They are compared with the
-    model's own: by cosine, by whether the own row is the nearest, and by how much the model's states change in texts of
-    the corpus if the predicted row takes its place.
+    model's own: by cosine, and by whether the own row is the nearest.
     """
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import print_folds, print_rows
@@ -77,9 +76,8 @@ def assess(
         option_checks.refuse(ctx, _OF_LABELS, "is for cross-validation on labelled examples: add --train FILE")
         from greenadapt.stages.assess import assess_rows
 
-        assessment = assess_rows(session, adapted_model(session, corpus, model), config)
+        assessment = assess_rows(adapted_model(session, corpus, model))
     else:
-        option_checks.refuse(ctx, ["words"], "is for an assessment without labels: leave out --words or --train")
         if task is None:
             raise UsageError("no task", "give --task ner, classification or qa")
         from greenadapt.stages.finetune.compare import cross_validate

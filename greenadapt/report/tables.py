@@ -446,30 +446,15 @@ def rows_warning(figures: Json | None, recipe: str = MAP) -> str:
     )
 
 
-def new_word_sentences(figures: Json) -> list[str]:
-    """Sentences on the choice of words, from the figures of ``assess_rows``.
+def new_words_sentence(figures: Json) -> str:
+    """How much of the text the new words are, and how many are rare, from the figures of ``assess_rows``.
 
-    They say how much of the text the words are, how many are rare, and up to which count they are better in pieces.
+    It is empty for vectors without counts.
     """
     if (added := figures["added"]) is None:
-        return []
+        return ""
     n_rare, n_words = added["by_count"][0]["n_words"], sum(band["n_words"] for band in added["by_count"])
-    least = [band["min_count"] for band in added["by_count"]]
-    sentences = [
+    return (
         f"{as_percent(added['share'])} of the words of the corpus have a new row; {as_percent(n_rare / n_words, 0)} of "
-        f"the {n_words:,} new rows are of words that occur less than {least[1]} times."
-    ]
-    if (test := figures["substitution"]) is not None and (rows := figures["rows"].get(figures["recipe"])):
-        pairs = zip(rows["state_by_count"], test["split"]["state_by_count"], strict=True)
-        worse = [row is not None and row < pieces for row, pieces in pairs]
-        n_worse = [*worse, False].index(False)  # bands of rare words, from the first on
-        if n_worse == len(worse):
-            sentences.append(
-                "At every count the model reads words better in pieces than with these rows: try --rows form."
-            )
-        elif n_worse:
-            sentences.append(
-                f"Words that occur less than {least[n_worse]} times are read better in pieces than with these rows: "
-                f"expand --min-count {least[n_worse]} leaves them in pieces, --rows form may be better."
-            )
-    return sentences
+        f"the {n_words:,} new rows are of words that occur less than {added['by_count'][1]['min_count']} times."
+    )

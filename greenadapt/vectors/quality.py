@@ -18,8 +18,6 @@ MIN_OVERLAP = 50
 COUNT_BANDS = (1, 20, 100, 500)  # the lowest count of each band of words
 RARE = COUNT_BANDS[1]
 """Words below this count are rare: few of their rows come out near the right ones."""
-SPLIT = "split"
-"""Baseline of the recipes for rows: the word is split into pieces."""
 _SILENT = Silent()
 _CANDIDATES = 2048  # candidates per block
 _ROUNDING = 1e-6  # float32 scores of a pair differ by less between blocks

@@ -65,7 +65,7 @@ def test_the_preset_of_adapt(
     run_alone(*expand, "--rows", "norm", "-o", "norm")
     assert rows_of(tmp_path / "norm") == "norm"
     # Set for all commands, it does not stand in the way of one where its values have no effect.
-    run_alone("assess", "-m", "map", "--words", 5)
+    run_alone("assess", "-m", "map")
     refused = last_line(run_alone("assess", "-m", "map", "--preset", "paper", code=2))
     assert refused.startswith("greenadapt: --preset is for cross-validation")
 

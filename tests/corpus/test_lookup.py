@@ -1,64 +1,15 @@
-"""Where words occur, against a search line by line."""
+"""The words of files."""
 
 import gzip
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import greenadapt.corpus.prepared as module
-from greenadapt.corpus.prepared import PreparedCorpus, find_contexts
 from greenadapt.corpus.readers import words_in_files
-from greenadapt.corpus.text import Document
 from greenadapt.errors import InputError, MissingError
 from greenadapt.tokenization.vocabulary import WordSplitter
 from tests.conftest import wordpiece_tokenizer
-from tests.corpus.test_prepared import prepare
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> PreparedCorpus:
-    """200 lines of 1 to 30 words, of which "w0" is in almost every line and "w39" in few."""
-    draw = np.random.default_rng(0)
-    share = 1 / np.arange(1, 41)
-    lines = [
-        " ".join(f"w{i}" for i in draw.choice(40, draw.integers(1, 31), p=share / share.sum())) for _ in range(200)
-    ]
-    (tmp_path / "splitter.json").write_text(wordpiece_tokenizer().to_str())
-    prepare([Document((line,)) for line in lines], tmp_path / "splitter.json", tmp_path)
-    return PreparedCorpus.open(tmp_path)
-
-
-def _by_hand(corpus: PreparedCorpus, word: str) -> list[tuple[list[str], int]]:
-    """Every line with the word, and its first place in it."""
-    lines = [corpus.ids[begin:end].tolist() for begin, end in zip(corpus.lines[:-1], corpus.lines[1:], strict=True)]
-    words = [[corpus.words[i] for i in line] for line in lines]
-    return [(line, line.index(word)) for line in words if word in line]
-
-
-def test_the_first_lines_with_a_word(corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_SEARCHED_AT_ONCE", 37)  # lines that lie in two blocks
-    contexts = find_contexts(corpus, ["w0", "w7", "w39", "none"], 3, 100)
-    for word in ("w0", "w7", "w39"):
-        expected = _by_hand(corpus, word)[:3]
-        assert [(context.words, context.position) for context in contexts[word]] == expected
-    assert len(contexts["w0"]) == 3
-    assert contexts["none"] == []
-
-
-def test_a_long_line_is_cut_around_the_word(corpus: PreparedCorpus) -> None:
-    whole = {len(line) for line, _ in _by_hand(corpus, "w5")}
-    assert max(whole) > 8
-    for context, (line, position) in zip(
-        find_contexts(corpus, ["w5"], 1000, 8)["w5"], _by_hand(corpus, "w5"), strict=True
-    ):
-        begin = position - context.position
-        assert context.words == line[begin : begin + 8]
-        assert len(context.words) == min(8, len(line))
-        assert context.words[context.position] == "w5"
-        assert context.position == 4 or begin == 0 or begin + 8 == len(line)
-
 
 SPLITTER = WordSplitter(wordpiece_tokenizer())
 

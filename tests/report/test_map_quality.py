@@ -3,40 +3,16 @@
 import re
 from typing import Any
 
-import pytest
-
-from greenadapt.report.tables import new_word_sentences, rows_warning
+from greenadapt.report.tables import new_words_sentence, rows_warning
 
 
-def assessed(ours: list[float | None], split: list[float | None]) -> dict[str, Any]:
+def test_how_many_new_words_are_rare() -> None:
     by_count = [{"min_count": least, "n_words": n} for least, n in ((1, 70), (20, 20), (100, 8), (500, 2))]
-    return {
-        "recipe": "norm",
-        "added": {"share": 0.0717, "by_count": by_count},
-        "substitution": {"words": 4, "texts": 12, "split": {"state_cosine": 0.5, "state_by_count": split}},
-        "rows": {"norm": {"state_by_count": ours}},
-    }
-
-
-@pytest.mark.parametrize(
-    ("ours", "least"),
-    [
-        ([0.3, 0.4, 0.6, 0.7], "--min-count 100 "),
-        ([0.3, 0.6, 0.4, 0.7], "--min-count 20 "),  # from the rarest words on, without a gap
-        ([0.6, 0.7, 0.8, 0.9], None),
-        ([None, 0.7, 0.8, 0.9], None),  # nothing is known of the rarest
-        ([0.3, 0.3, 0.3, 0.3], "At every count"),
-    ],
-)
-def test_up_to_which_count_words_are_better_in_pieces(ours: list[float | None], least: str | None) -> None:
-    figures = assessed(ours, [0.5, 0.5, 0.5, 0.5])
-    text, *advice = new_word_sentences(figures)
+    text = new_words_sentence({"added": {"share": 0.0717, "by_count": by_count}})
     assert "7.2%" in text
     assert "70% of the 100" in text
-    assert len(advice) == (least is not None)
-    assert least is None or least in advice[0]
-    assert new_word_sentences({**figures, "substitution": None}) == [text]  # without torch
-    assert new_word_sentences({**figures, "added": None}) == []  # without counts
+    assert "less than 20 times" in text
+    assert new_words_sentence({"added": None}) == ""  # without counts
 
 
 def figures(r2: float, ten: float, n_candidates: int = 1000) -> dict[str, Any]:

@@ -159,7 +159,7 @@ def test_the_front_matter_is_yaml_that_the_hub_reads() -> None:
 def test_the_front_matter_has_licence_data_and_emissions() -> None:
     cost = estimate(seconds=100, cpu_seconds=200, peak_memory_bytes=1 << 30)
     licence = {"license": "other", "license_name": "own", "license_link": "LICENSE"}
-    model_card = card(cost=cost.as_dict(), licence_of_base=licence)
+    model_card = card(cost=asdict(cost), licence_of_base=licence)
     loaded = ModelCardData(**(front := yaml.safe_load(model_card.text().split("---\n")[1])))  # the hub's own reader
     assert front.items() >= licence.items()
     assert loaded.datasets == ["own/corpus"]
@@ -191,7 +191,7 @@ CLASSES = {"task": "classification", "labels": []}
             ],
             ["/home", " Wh", 'FOLDER}/base_tokenizer"'],
         ),
-        ({"cost": COST.as_dict()}, [f"1,234 seconds, {1000 * COST.energy_kwh:.3g} Wh ({COST.energy_source})"], []),
+        ({"cost": asdict(COST)}, [f"1,234 seconds, {1000 * COST.energy_kwh:.3g} Wh ({COST.energy_source})"], []),
         ({"train": TrainConfig(pool="base")}, [], ["averages both"]),
         (
             {"train": TrainConfig(mix="base")},

@@ -19,7 +19,7 @@ from greenadapt.report.tables import (
     changed_words,
     comparison_tables,
     figure,
-    new_word_sentences,
+    new_words_sentence,
     printable,
     r2_text,
     score_tables,
@@ -267,18 +267,8 @@ def print_rows(scores: Json) -> None:
         "one, or among the ten nearest; --json has these by the words' count in the corpus, too",
         "",
     ])  # fmt: skip
-    if (test := scores["substitution"]) is not None:
-        table = [[names[name], f"{row['state_cosine']:.3f}"] for name, row in scores["rows"].items()]
-        text = f"in {counted(test['texts'], 'text')} of the corpus" if test["texts"] else "without a text around them"
-        title = f"The model's last state at {counted(test['words'], 'held-out word')}, {text}"
-        print_table(title, ["rows", "state"], [*table, ["in pieces", f"{test['split']['state_cosine']:.3f}"]])
-        print_lines([
-            "state: mean cosine of the state with the word's own row and with the predicted one; in pieces: the word "
-            "has no row and is cut into pieces, the state is that at the first",
-            "",
-        ])  # fmt: skip
-    if remarks := new_word_sentences(scores):
-        print_lines([*remarks, ""])
+    if sentence := new_words_sentence(scores):
+        print_lines([sentence, ""])
 
 
 def print_folds(result: Json) -> None:
