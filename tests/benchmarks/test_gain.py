@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -13,18 +12,14 @@ import numpy as np
 import pytest
 from seqeval.metrics import f1_score
 
-from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS, SEEDS, TASK_FILE
+from greenadapt.checkpoints.layout import PREDICTIONS, SEEDS
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import CHOSEN_FOR_ENTITIES, ExpandConfig, TaskConfig, TrainConfig
-from greenadapt.stages.finetune.compare import finetune
-from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.store.arrays import ArrayFile
-from greenadapt.tasks.base import load_task
+from greenadapt.config import ExpandConfig, TrainConfig
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.metrics import paired
 from greenadapt.tasks.ner import NerTask
 from tests.conftest import Notes, benchmark_module
-from tests.support.small_tasks import lines, ner_file, qa_file, read_json, session, texts_file
+from tests.support.small_tasks import lines, ner_file, qa_file, read_json, texts_file
 from tests.support.small_texts import text_file
 
 Json = dict[str, Any]
@@ -187,42 +182,6 @@ def test_controls_have_the_words_of_both_or_none(
     norm = np.linalg.norm(np.delete(base.embedding(), special, axis=0), axis=1).mean()
     np.testing.assert_allclose(np.linalg.norm(chance, axis=1), norm, rtol=1e-4)
     assert not any(np.array_equal(*pair) for pair in combinations(rows, 2))
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
-def test_two_models_of_the_same_sentences_are_averaged(
-    laboratory: Callable[..., list[Json]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    arms = benchmark_module("gain.arms").ARMS
-    arm, views = "default-pair", ("base", "expanded")
-    averaged = arms[arm].averaged_with
-    for name in ("default", "default-pair"):  # the text has too few words for rows from form
-        monkeypatch.setitem(arms, name, replace(arms[name], rows={"rows": "norm"}))
-    runs = laboratory("--sets", "words", "--budgets", 30, "--seeds", 1, "--arms", averaged, arm,
-                      "--learning-rate", 7e-3, "--steps", 2, "--batch-size", 32)  # fmt: skip
-    first, pair = runs[-2:]
-    sets = tmp_path / "work" / "sets" / "words"
-    [model] = (tmp_path / "work" / "models").glob("*/*/expand-*")
-    seeds = (0, 1000)
-    request = FinetuneRequest.of_one(
-        str(model), (str(sets / "train-30-0.tsv"),), test=str(sets / "test-1000-0.tsv"), seeds=seeds,
-        training=replace(TRAINING, **arms[arm].training), task=TaskConfig(**CHOSEN_FOR_ENTITIES), save_logits=True,
-    )  # fmt: skip
-    result = finetune(session(tmp_path), request)
-    files = [ArrayFile(result.folder / SEEDS / str(seed) / LOGITS) for seed in seeds]
-    task = load_task(read_json(result.folder / TASK_FILE))
-    examples = NerTask().read(str(sets / "test-1000-0.tsv"), session(tmp_path).progress)
-    for record, averaged_files in ((first, files[:1]), (pair, files)):
-        assert record["scores"]
-        for view in record["scores"]:
-            of_view = [file[name] for file in averaged_files for name in (views if view == "mean" else (view,))]
-            units = np.split(sum(of_view) / len(of_view), files[0]["offsets"][1:-1])
-            predictions = [task.decode(*pair) for pair in zip(examples, units, strict=True)]
-            assert record["scores"][view] == pytest.approx(task.score(examples, predictions)["f1"])
-    assert pair["cost"]["seconds"] > first["cost"]["seconds"]
 
 
 def test_fewer_examples_are_a_part_of_more() -> None:

@@ -1,9 +1,7 @@
 """``benchmarks/peers.py`` and ``benchmarks/gpu.py``: small runs of real sides, and what the tables say."""
 
-import json
 import subprocess
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -31,21 +29,6 @@ def test_a_ratio_is_the_peers_seconds_by_ours_the_median_of_turns(peers: ModuleT
 def test_a_side_that_fails_has_its_error_in_the_table(peers: ModuleType) -> None:
     cells = peers.row("align", [turn(1, 3), {"greenadapt": {}, "numpy": {"error": "no such file"}}])
     assert cells[:3] == ["align", "numpy", "no such file"]
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_both_sides_run_and_a_finished_pair_is_not_run_again(tmp_path: Path) -> None:
-    pytest.importorskip("tantivy")
-    command = [sys.executable, FOLDER / "peers.py", "--small", "--work", tmp_path, "--tasks", "search-tantivy", "align"]
-    tables = [subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(2)]
-    records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
-    assert [record["task"] for record in records] == ["search-tantivy", "align"]
-    for record in records:
-        assert all(side["cpu"] >= 0 and side["wall"] > 0 for side in record["sides"].values())
-    assert tables[0].stdout == tables[1].stdout
-    assert "search-tantivy, turn 1" in tables[0].stderr
-    assert not tables[1].stderr
 
 
 def test_a_dry_run_lists_the_parts_which_fit_into_a_lease() -> None:

@@ -216,28 +216,6 @@ def test_gmap_goes_on_and_its_ensemble_is_that_of_kept_probabilities(
 
 
 @pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.usefixtures("one_thread")
-def test_all_methods_of_gmap(run: Script, tiny_model: TinyModel, tmp_path: Path) -> None:
-    cells = small_gmap(run, tiny_model, tmp_path)()
-    by_method = {row["method"]: row for row in lines(tmp_path / "out/small/records.jsonl")}
-    assert by_method["chunk"]["asked"]["memory_config"]["strategy"] == "chunk"
-    assert by_method["unfrozen"]["asked"]["memory_config"]["frozen"] is False
-    assert by_method["gate"]["asked"]["memory_config"]["attention"] == "gate"
-    models = {method: row["asked"]["model"] for method, row in by_method.items() if "asked" in row}
-    assert models["dapt"] == models["chunk"] == models["logits"]
-    assert models["dapt+tapt"] == models["g-map*"]
-    assert len({models[method] for method in ("fine-tuning", "dapt", "tapt", "dapt+tapt")}) == 4
-    assert all(row["asked"]["config"]["keep"] == "best" for row in by_method.values() if "asked" in row)
-    assert {name for table, _, name in cells if table == "Table 4"} == {
-        "DAPT",
-        "G-MAP w/o frozen",
-        "G-MAP, chunk-gated",
-    }
-    assert all(cell["seeds"] == 1 for cell in cells.values())
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_pals_in_miniature(run: Script, models: Path, tmp_path: Path) -> None:
     for seed, name in enumerate(("train", "dev", "other", "otherdev")):
