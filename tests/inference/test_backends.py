@@ -94,10 +94,6 @@ def served(tagger: Path) -> Path:
 TEXTS = [" ".join(words) for words in sentences(30, 0)]
 
 
-def predicted(folder: Path, **options: Any) -> list[dict[str, Any]]:
-    return greenadapt.load(folder, reading=ReadingOptions(**options)).predict(TEXTS, tags=True)
-
-
 def logits_of(folder: Path, task: str | None = None, **options: Any) -> list[np.ndarray]:
     """The pooled logits of each text."""
     opened = OpenedModel.open(TaskFolder.open(str(folder), task=task), ReadingOptions(**options))
@@ -111,16 +107,6 @@ def test_a_compiled_model_gives_the_same_logits(tagger: Path, served: Path, opti
         np.testing.assert_allclose(ours, torchs, atol=1e-4, rtol=0)
 
 
-def test_both_views_differ_and_a_margin_is_between(tagger: Path) -> None:
-    base, expanded, mean = (np.concatenate(logits_of(tagger, pool=pool)) for pool in ("base", "expanded", "mean"))
-    assert np.abs(base - expanded).max() > 0.1
-    doubtful = np.concatenate(logits_of(tagger, margin=0.03))
-    is_mean, is_expanded = (np.isclose(doubtful, logits, atol=1e-5).all(axis=1) for logits in (mean, expanded))
-    assert (is_mean | is_expanded).all()
-    assert not is_mean.all()
-    assert not is_expanded.all()
-
-
 def test_threads_are_those_that_openmp_uses(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3,2")
     opened = OpenedModel.open(TaskFolder.open(str(served)), ReadingOptions()).runner
@@ -130,11 +116,6 @@ def test_threads_are_those_that_openmp_uses(served: Path, monkeypatch: pytest.Mo
 
 def test_the_graph_names_no_file_of_the_machine(served: Path) -> None:
     assert b".py" not in (served / "model.onnx").read_bytes()
-
-
-def test_torch_does_not_load_it(served: Path) -> None:
-    with pytest.raises(InputError, match="is a compiled model"):
-        open_task_model(served)
 
 
 def test_it_is_read_and_scored_without_torch(tagger: Path, served: Path, tmp_path: Path) -> None:
@@ -256,19 +237,11 @@ def test_every_architecture(family: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(ours.base, torchs.base, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"precision": "bfloat16"}, "--precision bfloat16, but .* is compiled"),
-        ({"memory": "minilm"}, "no model here needs a general model"),
-    ],
-)
-def test_what_a_compiled_model_cannot_do(served: Path, options: dict[str, Any], match: str) -> None:
-    with pytest.raises(UsageError, match=match):
-        predicted(served, **options)
-
-
-def test_what_is_not_compiled(tagger: Path, served: Path, tmp_path: Path) -> None:
+def test_what_is_refused(tagger: Path, served: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a compiled model"):
+        open_task_model(served)
+    with pytest.raises(UsageError, match=r"--precision bfloat16, but .* is compiled"):
+        logits_of(served, precision="bfloat16")
     with pytest.raises(InputError, match="is compiled already"):
         compiled(served, tmp_path / "again")
     with pytest.raises(MissingError, match=r"no task\.json: give the folder that finetune wrote"):
@@ -294,4 +267,4 @@ def test_a_broken_graph_is_named(served: Path, tmp_path: Path) -> None:
     (broken / "manifest.json").unlink()
     (broken / "model.onnx").write_bytes(b"no graph")
     with pytest.raises(InputError, match=r"model\.onnx cannot be run"):
-        predicted(broken)
+        logits_of(broken)

@@ -1,8 +1,6 @@
 import csv
 import gzip
-import io
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ from greenadapt.inference.entries import (
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.classification import ClassificationTask, Text
-from tests.conftest import Notes
 
 NER, TEXTS, QA = (make_task(TaskConfig(task=name)) for name in ("ner", "classification", "qa"))
 
@@ -88,14 +85,3 @@ def test_a_truncated_file_and_none(tmp_path: Path) -> None:
         read(TEXTS, str(tmp_path / "none.txt"))
     with pytest.raises(InputError, match="is text, not a JSON object"):
         read(QA, write(tmp_path / "q.txt", "What?\n"))
-
-
-def test_a_terminal_is_told_that_text_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = os.openpty()
-    os.write(ours, b"typed\n\x04")
-    with open(theirs, "rb") as stream:
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
-        notes = Notes()
-        assert [entry.example.text for entry in read_entries(TEXTS, "-", None, notes)] == ["typed"]
-        assert "Ctrl-D" in notes.notes[0]
-    os.close(ours)

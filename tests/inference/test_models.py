@@ -293,7 +293,6 @@ def test_what_is_refused(make_model: Callable[..., Path], tmp_path: Path) -> Non
             list(predict(PredictionRequest((str(folder),), str(source), reading=ReadingOptions(**options)), Silent()))
 
     refused(make_model(TEXTS), "reads only the base one", margin=0.5, pool="base")
-    refused(make_model(TEXTS, name="one", pool="expanded"), "reads only the expanded one", margin=0.5)
     numbers = ClassificationTask(label_kind="numbers")
     refused(make_model(numbers, name="numbers"), "predicts numbers", margin=0.5)
     with pytest.raises(UsageError, match="either tokenization"):

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import FIELDS_OF_A_TASK, TaskConfig, TaskName
+from greenadapt.config import TaskConfig, TaskName
 from greenadapt.errors import InputError, UsageError
 from greenadapt.tasks.base import Encoder, Fold, load_task, make_task
 from greenadapt.tasks.classification import ClassificationTask
@@ -37,25 +36,11 @@ def test_a_task_comes_back_from_its_settings(name: TaskName, kind: type, options
     assert (again.name, again.head) == (name, task.head)
 
 
-@pytest.mark.parametrize("name", FIELDS_OF_A_TASK)
-def test_a_task_has_the_fields_of_its_options(name: TaskName) -> None:
-    """``make_task`` passes them on by name."""
-    assert set(FIELDS_OF_A_TASK[name]) <= {field.name for field in fields(make_task(TaskConfig(task=name)))}
-
-
-@pytest.mark.parametrize(
-    ("task", "settings", "message"),
-    [
-        ("ner", {"chunk": "all"}, r': chunk is "all", must be a valid integer'),
-        ("classification", {"table": {"columns": 3}}, r": table\.columns is 3"),
-    ],
-)
-def test_what_a_file_says_that_is_broken(task: TaskName, settings: dict[str, object], message: str) -> None:
+def test_what_a_file_says_that_is_broken() -> None:
     with pytest.raises(InputError, match=r"is not a task: known are ner, classification, qa"):
         load_task({"task": "nre"})
-    written = make_task(TaskConfig(task=task)).settings()
-    with pytest.raises(InputError, match=rf"^far/task\.json{message}"):
-        load_task({**written, **settings}, Path("far/task.json"))
+    with pytest.raises(InputError, match=r'^far/task\.json: chunk is "all", must be a valid integer'):
+        load_task({**NerTask().settings(), "chunk": "all"}, Path("far/task.json"))
 
 
 WHOLE = ["BertModel", "RobertaModel", "XLMRobertaModel", "NomicBertModel", "GteModel"]

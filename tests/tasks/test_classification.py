@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics
+from transformers import AutoTokenizer
 
-from greenadapt.architectures import ARCHITECTURES
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError
@@ -30,11 +30,7 @@ from greenadapt.tasks.classification import (
     pearson,
 )
 from greenadapt.tasks.records import as_number
-from greenadapt.tokenization.added_words import AddedWords, new_entries
-from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.tokenization.files import read_settings
-from greenadapt.tokenization.vocabulary import BaseVocabulary
-from tests.conftest import Notes, bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
+from tests.conftest import Notes
 
 KNOWN = ["a", "b", "c", "rare"]
 PAIRS = st.lists(st.tuples(st.sampled_from([*KNOWN, "new", "newer"]), st.sampled_from(KNOWN)), min_size=1, max_size=30)
@@ -167,14 +163,14 @@ def test_reading_pairs_from_a_table_with_chosen_columns(tmp_path: Path) -> None:
     ("row", "message"),
     [
         ({"text": "a", "class": "x"}, "a.jsonl:2 has no field label, it has: text, class: choose one with finetune"),
-        ({"text": "a", "label": None}, "a.jsonl:2: label field label is null: give each text one label"),
         ({"text": "a", "label": float("inf")}, "a.jsonl:2: label field label is Infinity, not a finite number"),
+        ({"text": "a", "label": "-0.01"}, "a.jsonl:2: label -0.01 is beyond the range, 0 to 5: correct it"),
     ],
 )
 def test_wrong_rows_are_named_by_line(tmp_path: Path, row: Json, message: str) -> None:
-    path = lines(tmp_path / "a.jsonl", [{"text": "a", "label": "x"}, row])
+    path = lines(tmp_path / "a.jsonl", [{"text": "a", "label": "5.000"}, row])
     with pytest.raises(InputError) as caught:
-        task_of().read(path, Silent())
+        task_of(label_range=(0, 5)).read(path, Silent())
     assert message in str(caught.value)
 
 
@@ -232,7 +228,6 @@ def test_what_pandas_makes_of_classes_is_the_same_classes(upcast: str, tmp_path:
     assert heard.warnings == []
     assert ["--labels numbers" in note for note in heard.notes] == [upcast != "test"]
     earlier = ClassificationTask(label_kind="classes", labels=("0.0", "1.0", "2.0"))
-    examples = earlier.read(paths["test"], heard)
     assert earlier.score(examples, [{"label": label} for label in ("1.0", "0.0", "2.0")])["accuracy"] == 1
 
 
@@ -311,9 +306,6 @@ def test_decoding_is_softmax_of_the_models_logits(tiny_model: Callable[..., Path
     assert prediction["probabilities"] == pytest.approx(dict(zip(("maybe", "no", "yes"), expected, strict=True)))
     assert prediction["label"] == model.config.id2label[int(logits.argmax())]
     assert prediction["score"] == pytest.approx(max(expected))
-    json.dumps(prediction)
-    huge = task.decode(example, np.array([[-1e4, 1e4, 0]], np.float32))
-    assert (huge["label"], huge["score"]) == ("no", 1)
     assert fitted(0.5, 1).decode(example, np.array([[2.5]], np.float32)) == {"value": 2.5}
 
 
@@ -328,10 +320,8 @@ def test_labels_that_differ_between_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"dev\.jsonl:3: label yes is not a number"):
         fitted(1.5, 2).read(path, Silent())
     path = lines(tmp_path / "test.jsonl", [{"text": "a", "label": label} for label in ("no", "yes", "no")])
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=r"no text has a label that was learnt, 0, 1; they have no \(2\), yes \(1\)"):
         task.read(path, Silent())
-    message = f"{path}: no text has a label that was learnt, 0, 1; they have no (2), yes (1): write labels alike in all"
-    assert message in str(caught.value)
 
 
 def test_numbers_of_a_range_are_learnt_from_0_to_1(encoder: Encoder) -> None:
@@ -361,57 +351,24 @@ def test_what_is_predicted_is_cut_to_the_range() -> None:
     assert float(task.main_score(sums)) == pytest.approx(scores["pearson"])
 
 
-def test_labels_beyond_the_range(tmp_path: Path) -> None:
-    task = task_of(label_range=(0, 5))
-    path = lines(tmp_path / "a.jsonl", [{"text": "a", "label": "5.000"}, {"text": "b", "label": "-0.01"}])
-    with pytest.raises(InputError, match=r"a\.jsonl:2: label -0\.01 is beyond the range, 0 to 5: correct it"):
-        task.read(path, Silent())
-
-
 LONG = "the patient with tachycardia was not isolated from sample a1 and e2 of the virus "
-TEXTS = ["", " ", "heart", "tachycardia", "the heart rate", LONG, LONG * 3, "\u200b"]
+LENGTHS = ["", " ", "heart", "tachycardia", "the heart rate", LONG, LONG * 3, "\u200b"]
 
 
-def make_encoder(folder: Path, kind: str, max_length: int, words: list[str] | None = None) -> Encoder:
-    """An encoder of a real tokenizer, with a row for each of ``words``."""
-    if kind == "roberta":
-        names = dict(bos_token="<s>", cls_token="<s>", eos_token="</s>", sep_token="</s>", pad_token="<pad>",
-                     unk_token="<unk>", mask_token="<mask>")  # fmt: skip
-        save_tokenizer(bytelevel_tokenizer(), folder, "RobertaTokenizer", **names)
-    else:
-        save_tokenizer(wordpiece_tokenizer(), folder, "BertTokenizer")
-    plain = DualTokenizer(folder, AddedWords.empty(1000))
-    vocabulary = BaseVocabulary(plain.base)
-    added = AddedWords.build(new_entries(words or [], vocabulary), vocabulary, vocabulary.size, "base")
-    return Encoder(DualTokenizer(folder, added), ARCHITECTURES[kind], max_length)
-
-
-def plain_transformers(folder: Path, kind: str) -> Any:
-    from transformers import PreTrainedTokenizerFast
-    from transformers.models.bert import BertTokenizer
-
-    if kind == "bert":
-        return BertTokenizer.from_pretrained(folder)
-    settings = {name: value for name, value in read_settings(folder).items() if name.endswith("_token")}
-    return PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), **settings)
-
-
-@pytest.mark.parametrize("kind", ["bert", "roberta"])
-def test_pairs_and_truncation_are_transformers_own(tmp_path: Path, kind: str) -> None:
-    max_length = 17
-    encoder = make_encoder(tmp_path, kind, max_length)
-    reference = plain_transformers(tmp_path, kind)
-    pairs: list[tuple[str, str | None]] = [*product(TEXTS, TEXTS), *((text, None) for text in TEXTS)]
-    views = list(ClassificationTask().inference((Text(*pair) for pair in pairs), encoder))
-    assert len(views) == len(pairs)
+@pytest.mark.parametrize("architecture", ["BertModel", "RobertaModel"])
+def test_pairs_and_truncation_are_transformers_own(architecture: str, tiny_model: Callable[..., Path]) -> None:
+    folder = tiny_model(architecture)
+    reference = AutoTokenizer.from_pretrained(folder)
+    pairs: list[tuple[str, str | None]] = [*product(LENGTHS, LENGTHS), *((text, None) for text in LENGTHS)]
+    examples = [Text(*pair) for pair in pairs]
+    views = ClassificationTask().inference(examples, Encoder.of(Checkpoint.open(folder), 17))
     for (first, second), view in zip(pairs, views, strict=True):
         # In a list, since a lone empty second text is taken for none.
         batch = [first] if second is None else [(first, second)]
-        expected = {name: row[0] for name, row in reference(batch, truncation=True, max_length=max_length).items()}
+        expected = {name: row[0] for name, row in reference(batch, truncation=True, max_length=17).items()}
         (feature,) = view.base
         assert feature.ids.tolist() == expected["input_ids"]
-        if kind == "bert":
+        if architecture == "BertModel":
             assert feature.types.tolist() == expected["token_type_ids"]
         assert view.expanded is view.base
-        assert feature.units.tolist() == [0]
-        assert view.n_units == 1
+        assert (feature.units.tolist(), view.n_units) == ([0], 1)

@@ -26,7 +26,6 @@ from greenadapt.tasks.conll import (
     entity_counts,
     entity_f1,
     entity_scores,
-    in_iob2,
     iob2,
     most_probable,
     read_conll,
@@ -199,13 +198,9 @@ def test_sentences_have_their_document(tmp_path: Path, line: str) -> None:
     ("content", "message"),
     [
         ("rash\tB-X\nis\tFoo\n", "train.tsv, line 2, column 2: 'Foo' is not a tag"),
-        ("rash\tB-X\nNew York B-X\n", "train.tsv, line 2: 3 columns, line 1 has 2"),
         ("1 The x O\n2 rash x B-X\n\nmild x x O\n", "line 4: column 1 counted the words before, here it is 'mild'"),
-        ("O\t0\t3\tThe\tB-NP\nB-X\t4\t8\trash\tI-NP\n", "line 1: column 1 seems to have no words, in this sentence O"),
         ("#begin document (a); part 000\na 0 0 The DT * (X*\n", "line 1: this is CoNLL-2012 (OntoNotes)"),
-        ("1\tx" + 8 * "\t_" + "\n2\tx" + 8 * "\t_", "seems to be CoNLL-U, without tags in column 10"),
         ("a I-NP B-X y\nb O O z\n", "columns 2 and 3 have tags, and the last column has none"),
-        ("rash\tB-X\n\tO\n", "train.tsv, line 2: the word is empty"),
     ],
 )
 def test_wrong_files_name_line_and_column(tmp_path: Path, content: str, message: str) -> None:
@@ -215,29 +210,14 @@ def test_wrong_files_name_line_and_column(tmp_path: Path, content: str, message:
     assert caught.value.hint
 
 
-def test_records() -> None:
-    record = {"tokens": ["Ataxia", "telangiectasia", "is", "rare"], "ner_tags": ["I-Disease", "I-Disease", "O", "O"]}
-    sentence = tagged_record(record, "here")
-    assert in_iob2([sentence], lambda *_: "here", "", Silent()) == [TWO[0]]
-
-
 @pytest.mark.parametrize(
     ("record", "message"),
     [
         ({"tokens": ["a", "b"], "tags": ["O"]}, "here: 2 tokens and 1 tags"),
-        ({"tokens": ["a", "b"], "tags": [0, 1]}, "here: tags is not a list of strings"),
         ({"text": "a rash", "label": [[0, 7, "X"]]}, "entity 1 (X, 0 to 7) is not in the text, which has 6 characters"),
-        (
-            {"text": "a rash", "label": [[0, 1, "X"]], "entities": [[2, 6, "X"]]},
-            "has entities in entities and in label",
-        ),
         (
             {"text": "a rash", "spans": [{"start": 0, "end": 1, "type": "X", "text": "rash"}]},
             "is 'a' there, and 'rash' by",
-        ),
-        (
-            {"text": "a rash", "words": ["a", "rash"], "tags": ["O", "O"], "entities": [[2, 6, "X"]]},
-            "here has both tags and entities",
         ),
     ],
 )
@@ -348,13 +328,6 @@ def ones(n: int) -> list[np.ndarray]:
 
 def lengths(chunks: list[tuple[int, int]]) -> list[int]:
     return [end - begin for begin, end in chunks]
-
-
-def test_pieces_of_either_view_end_a_chunk() -> None:
-    short, long = np.ones(6, np.int64), np.array([1, 4, 4, 1, 1, 1])
-    assert cut([short, long], None, 30, 5) == cut([long, short], None, 30, 5) == [(0, 2), (2, 4), (4, 6)]
-    tags = ["O", "B-A", "I-A", "O", "O", "O"]
-    assert cut([short, long], tags, 30, 5) == [(0, 1), (1, 2), (2, 4), (4, 6)]  # the span needs 8 pieces
 
 
 @pytest.mark.slow

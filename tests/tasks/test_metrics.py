@@ -1,6 +1,5 @@
 """The score that counts, its average over tasks, and the paper's own averages."""
 
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from scipy import stats
 from greenadapt.errors import InputError
 from greenadapt.store.arrays import Array
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.classification import ClassificationTask, Text, class_counts, macro_f1
+from greenadapt.tasks.classification import ClassificationTask, Text
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.metrics import (
     FEWEST,
@@ -152,37 +151,6 @@ def test_seeds_are_drawn_in_pairs_as_well() -> None:
     assert result.low == pytest.approx(np.sort(draws)[0], abs=1e-9)  # probability 1/27, more than 2.5 %
     assert result.high == pytest.approx(np.sort(draws)[-1], abs=1e-9)
     assert result.share_positive == pytest.approx(26 / 27, abs=0.01)
-
-
-def test_a_score_that_is_no_mean_is_made_from_the_sums() -> None:
-    random = np.random.default_rng(3)
-    labels = ["a", "b", "c"]
-    gold = random.choice(labels, 80).tolist()
-    predicted = [[g if random.random() < right else random.choice(labels) for g in gold] for right in (0.7, 0.5)]
-    ours, theirs = (class_counts(gold, classes, labels)[np.newaxis] for classes in predicted)
-    result = paired(ours, theirs, macro_f1, samples=500, seed=5)
-
-    drawn = np.random.default_rng(5).integers(80, size=(500, 80))
-    by_hand = [float(macro_f1(ours[0][d].sum(0)) - macro_f1(theirs[0][d].sum(0))) for d in drawn]
-    assert [result.low, result.high] == pytest.approx(np.percentile(by_hand, [2.5, 97.5]))
-    assert result.share_positive == np.mean(np.array(by_hand) > 0)
-
-
-def test_memory_does_not_grow_with_examples_times_samples() -> None:
-    random = np.random.default_rng(0)
-    ours, theirs = with_ones(random.normal(size=(2, 1, 100_000)))
-    tracemalloc.start()
-    paired(ours, theirs, mean, samples=200)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 150e6  # at once, the draws alone would be 160 MB, and their counts as much again
-
-
-def test_an_interval_over_seeds_draws_them_as_a_difference_does(values: tuple[Array, Array]) -> None:
-    seeds = with_ones(values[0])
-    result, difference = interval(seeds, mean), paired(seeds, with_ones(np.zeros(values[0].shape)), mean)
-    assert (result.value, result.low, result.high) == pytest.approx((difference.ours, difference.low, difference.high))
-    assert interval(seeds[0], mean) == interval(seeds[:1], mean)
 
 
 def test_contexts_are_drawn_if_there_are_enough() -> None:

@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 
 from greenadapt.config import TableFormat
 from greenadapt.corpus.opening import is_hub_id
-from greenadapt.corpus.readers import open_corpus
-from greenadapt.corpus.recipes import find_recipe
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
 from greenadapt.tasks.records import records
@@ -88,24 +86,6 @@ def test_tsv_is_quoted_if_all_of_it_is(
     monkeypatch.setattr("greenadapt.corpus.rows._SAMPLE", 1000)
     path = write(tmp_path / "a.tsv", "id\ttitle\tabstract\n" + content)
     assert [row["abstract"] for _, row in read(path)] == third
-    documents = open_corpus(find_recipe(path, {"fields": ["abstract"]}), tmp_path).documents()
-    assert ["\n".join(document.lines) for document in documents] == [text.strip() for text in third]
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ('1\t"a\n2\tb\n', r"line 302 is not TSV \(a quotation mark is never closed\): double"),
-        ('1\t"a\n2\tb"\n', r"line 302: a quotation mark encloses lines up to 303, which are rows of 2 columns"),
-    ],
-)
-def test_what_contradicts_the_quoting_of_the_first_rows_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: str, message: str
-) -> None:
-    monkeypatch.setattr("greenadapt.corpus.rows._SAMPLE", 1000)
-    path = write(tmp_path / "a.tsv", "id\ttext\n" + '0\t"a cell"\n' * 300 + rows)
-    with pytest.raises(InputError, match=message):
-        read(path)
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
@@ -115,8 +95,6 @@ def test_csv_with_another_separator(tmp_path: Path, separator: str) -> None:
     csv.writer(text, delimiter=separator).writerows([["a, b", "x"], [f"c{separator}d", "y"]])
     path = write(tmp_path / "a.csv", text.getvalue())
     assert [tuple(row.values()) for _, row in read(path)] == [("a, b", "x"), (f"c{separator}d", "y")]
-    documents = open_corpus(find_recipe(path, {"fields": ["the text, whole"]}), tmp_path).documents()
-    assert [document.lines for document in documents] == [("a, b",), (f"c{separator}d",)]
 
 
 @pytest.mark.parametrize(
@@ -145,8 +123,6 @@ def test_a_table_without_a_header(tmp_path: Path) -> None:
     ]
     with pytest.raises(InputError, match=r"a\.tsv:1 has 4 columns, need 3: correct it"):
         read(path, columns=columns[:3])
-    with pytest.raises(InputError, match=r"a\.tsv has several columns named a"):
-        read(path, columns=("a", "b", "a", "c"))
 
 
 def test_quotation_marks_that_are_text(tmp_path: Path) -> None:
@@ -156,12 +132,7 @@ def test_quotation_marks_that_are_text(tmp_path: Path) -> None:
         InputError, match=r"a\.tsv, line 2 is not TSV .*: double .*, set quotes = false in a tasks file"
     ):
         read(path, quotes=True)
-    for options in ({"quotes": False}, {}):
-        assert [tuple(row.values()) for _, row in read(path, **options)] == [
-            tuple(line.split("\t")) for line in lines[1:]
-        ]
-    path = write(tmp_path / "a.csv.gz", gzip.compress(b'one,two\r\n"a,b"\r\n'))
-    assert [row for _, row in read(path, quotes=False)] == [{"one": '"a', "two": 'b"'}]
+    assert [tuple(row.values()) for _, row in read(path)] == [tuple(line.split("\t")) for line in lines[1:]]
 
 
 @given(st.lists(st.tuples(*[st.text(st.characters(exclude_characters="\t\n\r", codec="utf-8"))] * 2), min_size=1))
@@ -191,12 +162,6 @@ def test_rows_that_are_broken_can_be_left_out(tmp_path: Path) -> None:
     read_rows = list(records(path, notes, TableFormat(quotes=False, skip_broken=True)))
     assert [(where, row["id"]) for where, row in read_rows] == [(f"{path}:2", "1"), (f"{path}:6", "4")]
     assert notes.warnings == [f"{path}: left out 3 rows that do not have 3 columns, the first on line 3"]
-    notes = Notes()
-    assert [row["id"] for _, row in records(path, notes, TableFormat(skip_broken=True))] == ["1", "4"]
-    assert len(notes.warnings) == 1
-    path = write(tmp_path / "b.tsv", "a\tb\n1\n")
-    with pytest.raises(InputError, match=r"b\.tsv has no rows"):
-        read(path, skip_broken=True)
     stray = write(tmp_path / "c.tsv", 'a\tb\n"x" y\t2\n')
     with pytest.raises(InputError, match="is not TSV"):  # nobody knows where the next row begins
         read(stray, quotes=True, skip_broken=True)
@@ -225,7 +190,6 @@ def test_an_id_without_the_hubs_library(monkeypatch: pytest.MonkeyPatch) -> None
         ("owner/name", True),
         ("nyu-mll/glue/sst2:train[:10]", True),
         ("folder/train.jsonl", False),
-        ("https://host/train", False),
         ("there/file", False),
         ("there/fiel:train", True),
     ],
@@ -295,8 +259,6 @@ def test_what_the_hub_does_not_give(
     with pytest.raises(MissingError, match="no gl/nothing on the hub"):
         read("gl/nothing:test")
     n_calls = len(hub)
-    with pytest.raises(MissingError, match="json does not exist: check the path"):
-        read("json")  # the library takes it for a format
     monkeypatch.setattr(sys.modules["datasets"], "__version__", "3.6.0")
     with pytest.raises(MissingError, match=r"datasets 3\.6\.0 can run a data set's own code"):
         read("gl/ue:test")

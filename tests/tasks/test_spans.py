@@ -1,23 +1,27 @@
-"""Scores of answers, against torchmetrics' port of the published SQuAD scorer."""
+"""Scores of answers, against torchmetrics' port of the published SQuAD scorer, and their order."""
 
+import math
 import re
 import string
-from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import softmax
 from torchmetrics.functional.text import squad
 
 from greenadapt.tasks.spans import (
+    AnswerCandidates,
     AnswerScores,
+    Candidate,
     Span,
     best_spans,
     candidates,
     find_units,
     furthest_words,
-    normalise,
+    merge_candidates,
+    ranked,
     score_answer,
     with_carried_ends,
     word_units,
@@ -48,34 +52,6 @@ def test_em_and_f1_are_those_of_the_published_scorer() -> None:
     assert len(seen) == 3  # the texts give equal ones, others in part equal, and others that are not
 
 
-def published_f1(prediction: str, gold: str, *, is_second: bool) -> float:
-    """``f1_score`` of evaluate-v1.1.py, and ``compute_f1`` of evaluate-v2.0.py, on normalised texts."""
-    words, gold_words = prediction.split(), gold.split()
-    n_same = sum((Counter(words) & Counter(gold_words)).values())
-    if is_second and (len(gold_words) == 0 or len(words) == 0):
-        return int(gold_words == words)
-    if n_same == 0:
-        return 0
-    precision, recall = n_same / len(words), n_same / len(gold_words)
-    return (2 * precision * recall) / (precision + recall)
-
-
-@pytest.mark.parametrize("is_second", [False, True])
-def test_each_version_counts_texts_without_words_as_its_scorer_does(is_second: bool) -> None:
-    rng = np.random.default_rng(2)
-    n_empty = 0
-    for _ in range(300):
-        prediction, golds = some_text(rng), [some_text(rng) for _ in range(rng.integers(1, 4))]
-        predicted, normalized = normalise(prediction), [normalise(gold) for gold in golds]
-        ours = score_answer(prediction, golds, is_second=is_second)
-        assert ours.em == max(predicted == gold for gold in normalized)
-        assert ours.f1 == pytest.approx(max(published_f1(predicted, gold, is_second=is_second) for gold in normalized))
-        n_empty += not predicted and not all(normalized)
-    assert n_empty > 5
-    empty = score_answer("The", ["a"], is_second=is_second)
-    assert (empty.em, empty.f1) == (1, float(is_second))
-
-
 def test_substr_counts_predictions_within_a_gold_answer() -> None:
     assert score_answer("2012", ["isolated in 2012,"], is_second=True).substr == 1
     assert score_answer("isolated in 2012,", ["2012"], is_second=True).substr == 0
@@ -84,6 +60,13 @@ def test_substr_counts_predictions_within_a_gold_answer() -> None:
     assert score_answer("the", ["virus"], is_second=True).substr == 0
     assert score_answer("", [], is_second=True) == AnswerScores(1, 1, 1)
     assert score_answer("virus", [], is_second=True) == AnswerScores(0, 0, 0)
+
+
+@pytest.mark.parametrize("is_second", [False, True])
+def test_each_version_counts_texts_without_words_as_its_scorer_does(is_second: bool) -> None:
+    """``f1_score`` of evaluate-v1.1.py gives 0 to equal texts without words, ``compute_f1`` of evaluate-v2.0.py 1."""
+    scores = score_answer("The", ["a"], is_second=is_second)
+    assert (scores.em, scores.f1) == (1, float(is_second))
 
 
 PUNCTUATION = re.escape(string.punctuation)
@@ -177,3 +160,66 @@ def test_a_piece_of_two_units_ends_in_the_second() -> None:
     # A word that stands alone and has no piece is never chosen.
     alone = word_units("heart x rate", "punct")
     assert with_carried_ends(alone, logits[:3])[:, 1].tolist() == [0, 6, -np.inf]
+
+
+LOGITS = st.lists(st.floats(-50, 50), max_size=30)
+
+
+def candidates_of(logits: list[float], null: float | None = None, document: str = "") -> AnswerCandidates:
+    ordered = sorted(logits, reverse=True)
+    spans = (Candidate(f"{document}{i}", i, i + 1, logit, document) for i, logit in enumerate(ordered))
+    return AnswerCandidates(tuple(spans), null)
+
+
+@pytest.mark.slow
+@given(LOGITS, st.none() | st.floats(-50, 50))
+def test_scores_are_the_softmax_over_all(logits: list[float], null: float | None) -> None:
+    ranking = ranked(candidates_of(logits, null))
+    if not logits and null is None:
+        assert [(candidate.text, candidate.start, score) for candidate, score in ranking] == [("", None, 0.0)]
+        return
+    values = sorted([*logits, *([] if null is None else [null])], reverse=True)
+    assert [candidate.logit for candidate, _ in ranking] == values
+    np.testing.assert_allclose([score for _, score in ranking], softmax(np.array(values)), atol=1e-12)
+    assert math.isclose(sum(score for _, score in ranking), 1)
+
+
+@pytest.mark.parametrize(
+    ("null", "threshold", "first"),
+    [
+        (3.5, 0.0, "no answer"),
+        (3.0, 0.0, "a span"),  # of equals the span: its score has to be higher by more than the threshold
+        (3.5, 1.0, "a span"),
+        (4.5, 1.0, "no answer"),
+    ],
+)
+def test_no_answer_needs_a_logit_higher_by_the_threshold(null: float, threshold: float, first: str) -> None:
+    ranking = ranked(candidates_of([3.0, 1.0], null), threshold)
+    assert ("no answer" if ranking[0][0].start is None else "a span") == first
+    assert len(ranking) == 3
+    # The probability does not know the threshold.
+    shares = dict(zip([3.0, 1.0, null], softmax([3.0, 1.0, null]), strict=True))
+    if null != 3.0:
+        assert all(math.isclose(score, shares[candidate.logit]) for candidate, score in ranking)
+
+
+@given(st.lists(LOGITS, min_size=1, max_size=5), st.integers(1, 8))
+def test_contexts_compare_by_raw_logits_whatever_the_order_of_merging(contexts: list[list[float]], n_best: int) -> None:
+    parts = [candidates_of(logits, None, f"document {i} ") for i, logits in enumerate(contexts)]
+    at_once = merge_candidates(parts, n_best)
+    every = [(logit, i) for i, logits in enumerate(contexts) for logit in sorted(logits, reverse=True)]
+    every.sort(key=lambda pair: -pair[0])
+    assert [(candidate.logit, candidate.document) for candidate in at_once.candidates] == [
+        (logit, f"document {i} ") for logit, i in every[:n_best]
+    ]
+    in_turn = AnswerCandidates(())
+    for part in parts:
+        in_turn = merge_candidates([in_turn, part], n_best)
+    assert in_turn == at_once
+
+
+def test_there_is_no_answer_only_where_every_context_says_so() -> None:
+    assert (
+        merge_candidates([candidates_of([1.0], 5.0), candidates_of([0.0], -2.0), candidates_of([2.0])], 9).null == -2.0
+    )
+    assert merge_candidates([candidates_of([1.0]), candidates_of([2.0])], 9).null is None

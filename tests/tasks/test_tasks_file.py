@@ -126,21 +126,16 @@ def test_paths_are_relative_to_the_file(folder: Path, monkeypatch: pytest.Monkey
         read_tasks_file(write(subfolder, TASK).relative_to(folder))
     (entry,) = read_tasks_file(write(subfolder, TASK.replace("train.tsv", str(folder / "train.tsv"))))
     assert entry.train == (str(folder / "train.tsv"),)
-    # Named as a data set of the hub would be, but it is there.
-    (subfolder / "train").touch()
-    (entry,) = read_tasks_file(write(folder, TASK.replace("train.tsv", "other/train")))
-    assert entry.train == (str(subfolder / "train"),)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "tasks.toml has no tasks: write [[task]]"),
         ("[[tasks]]\n", "tasks.toml: unknown key 'tasks': the keys are defaults, task"),
         ('[[task]]\nname = "a\n', "tasks.toml is not TOML (Illegal character '\\n' (at line 2, column 10))"),
         (TASK + TASK.replace('"a"', '"A"'), "tasks.toml: 2 tasks are named a: give each a different name"),
         (TASK.replace('"a"', '"../a"'), "tasks.toml: the name of task number 1 is '../a': use letters"),
-        (TASK.replace('train = "train.tsv"', ""), "tasks.toml, task a has no training data: give a file, such as"),
+        (f"{TASK}chunk = 'a'", "tasks.toml, task a: chunk is 'a', must be a valid"),
         (f"{TASK}epochs = 3", "task a: unknown key 'epochs': the keys are name, kind, train, dev, test, metric, text-"),
         (f"{TASK}text-field = 'x'", "task a: text-field is for classification, this is ner: leave text-field out"),
     ],
@@ -151,16 +146,3 @@ def test_what_is_wrong_is_named(folder: Path, text: str, message: str) -> None:
     assert message.format(folder=folder) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert isinstance(caught.value, InputError | MissingError)
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ("label-range = [5, 0]", "label-range is 5 to 0: need low < high"),
-        ("columns = 'a'", "columns is 'a', must be a valid tuple"),
-    ],
-)
-def test_wrong_options_of_classification(folder: Path, option: str, message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        read(folder, f"{TASK.replace('ner', 'classification')}{option}\n")
-    assert f"tasks.toml, task a: {message}" in str(caught.value)

@@ -160,16 +160,6 @@ def test_an_archive_and_what_its_members_are_called(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.tar.gz"]
 
 
-def test_names_can_be_written_whatever_the_archive_says(tmp_path: Path) -> None:
-    path = tmp_path / "x.tar"
-    with tarfile.open(path, "w", encoding="latin-1", format=tarfile.GNU_FORMAT) as archive:
-        for text in (b"1", b"2"):
-            info = tarfile.TarInfo("é.txt")
-            info.size = 1
-            archive.addfile(info, io.BytesIO(text))
-    assert pairs(str(path)) == [(f"{path}:\ufffd.txt", "1"), (f"{path}:\ufffd.txt#2", "2")]
-
-
 def test_standard_input(piped: Any) -> None:
     piped("\ufeff" + PAPER)
     assert pairs("-") == [("standard input", PAPER)]

@@ -142,32 +142,15 @@ def test_the_answer_is_always_inside_and_the_rest_within_bounds(
     "text",
     [
         "Before it. [It was isolated in 2012 by ANSWER.] After it.",
-        "Was it? [ANSWER!] No.",
         "Shown before. [Bats, e.g. Rousettus, i.e. ANSWER vs. MERS, are known.] Not so.",
         "Some. [As Smith et al. 2020 (Fig. 3; cf. Table 2) say, ANSWER, see ref. 7, vol. 2, no. 5.] More.",
-        "It ended. [Dr. J. R. R. Smith and Prof. Li found ANSWER.] Others did not.",
         "A heading\n[The virus of ANSWER\nwhich was isolated\r\nin 2012.] The next.",
-        "no full stop\n\n[in lower case, ANSWER]\r\n\r\nin lower case",
-        "Это было. [Вирус ANSWER выделен.] Потом",
         "وهذا هو. [هذا ANSWER هنا؟] ثم",
         "[ANSWER]",
     ],
 )
 def test_where_sentences_end(text: str) -> None:
     assert around(text.replace("[", "").replace("]", ""), "ANSWER") == text[text.index("[") + 1 : text.index("]")]
-
-
-def test_a_long_sentence_is_cut_between_words_on_both_sides() -> None:
-    words = [f"word{i}" for i in range(1000)]
-    text = " ".join(words)
-    sentence = around(text, "word500", max_chars=100)
-    assert sentence.split() == words[words.index(sentence.split()[0]) :][: len(sentence.split())]
-    assert 100 - 2 * len(" word500") < len(sentence) <= 100
-    assert abs(sentence.index("word500") - (100 - 7) // 2) < 10
-    assert around(text, "word0", max_chars=30) == "word0 word1 word2 word3 word4"  # what the left leaves is the right's
-    assert around(text, "word999", max_chars=31) == "word996 word997 word998 word999"
-    assert around(text, "word50 word51 word52", max_chars=10) == "word50 word51 word52"
-    assert all(sentence_around("x" * 30, i, i, max_chars=20) == (i, i) for i in (0, 15, 30))
 
 
 @pytest.mark.parametrize("gap", ["\r\n", "..."])

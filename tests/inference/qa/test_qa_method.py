@@ -20,7 +20,6 @@ from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
-from tests.conftest import WORDS
 from tests.support.plain_qa import PlainQa, assert_same_answers
 from tests.support.small_tasks import TinyModel, expand
 
@@ -136,30 +135,3 @@ def test_documents_are_read_as_if_they_were_one(folder: Path, tmp_path: Path) ->
         assert answer["logit"] == pytest.approx(logit, abs=1e-5)
         assert answer["score"] == pytest.approx(math.exp(logit) / total, abs=1e-5)
         assert contexts[path][answer["start"] : answer["end"]] == answer["answer"]
-
-
-@pytest.mark.parametrize(
-    ("q", "read", "active"),
-    [
-        (9, [(0, 500), (125, 625), (375, 875), (500, 1000)], [250, 500, 750, 1000]),
-        # The last two of five windows, active to 996 and to 1000, read the same pieces, and are one.
-        (10, [(0, 499), (124, 623), (373, 872), (501, 1000)], [249, 498, 747, 1000]),
-    ],
-)
-def test_worked_windows_of_512_pieces(
-    q: int, read: list[tuple[int, int]], active: list[int], tiny_model: TinyModel
-) -> None:
-    encoder = Encoder.of(Checkpoint.open(tiny_model("BertForQuestionAnswering", max_position_embeddings=512)))
-    ids = {word: encoder.tokenizer.base.token_to_id(word) for word in WORDS}
-    words = np.random.default_rng(0).choice(WORDS, 1000).tolist()
-    [views] = QuestionTask().inference([question("the " * q, " ".join(words))], encoder)
-    assert len(views.base) == len(read)
-    first = 0
-    for feature, (begin, end), last in zip(views.base, read, active, strict=True):
-        assert feature.ids.tolist() == [2, *[ids["the"]] * q, 3, *(ids[word] for word in words[begin:end]), 3]
-        assert feature.types.tolist() == [0] * (q + 2) + [1] * (512 - q - 2)
-        units = [-1] * len(feature)
-        for word in range(first, last):
-            units[q + 2 + word - begin] = word
-        assert feature.units.tolist() == units
-        first = last

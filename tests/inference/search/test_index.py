@@ -4,6 +4,7 @@ import json
 import math
 import os
 import stat
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +123,28 @@ def test_what_is_no_index_or_no_number_is_refused(papers: Path, index: Callable[
     with pytest.raises(UsageError, match="equal to 1"):
         Index("px").search("heart", top=0)
     assert len(Index("px").search("virus heart", top=10**18)) == len(Index("px").search("virus heart", top=1000)) > 0
+
+
+def test_words_in_both_unicode_forms_are_the_same(tmp_path: Path, index: Callable[..., Json]) -> None:
+    texts = [unicodedata.normalize(form, "Die Größe des Cafés") for form in ("NFC", "NFD")]
+    rows = [{"id": str(i), "text": text} for i, text in enumerate(texts)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    index("px", "--documents", "a.jsonl")
+    for query in ("cafés", unicodedata.normalize("NFD", "größe")):
+        passages = Index("px").search(query)
+        assert [(passage.document, passage.text) for passage in passages] == [("0", texts[0]), ("1", texts[1])]
+        assert [(passage.start, passage.end) for passage in passages] == [(0, len(text)) for text in texts]
+
+
+def test_questions_to_a_damaged_index_are_refused_in_one_line(
+    papers: Path, index: Callable[..., Json], run_alone: Run, tiny_model: TinyModel
+) -> None:
+    index("px", "--documents", papers)
+    [damaged, *_] = sorted(Path("px", "words").glob("*.store"))
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    ended = run_alone("qa", "-m", tiny_model("BertForQuestionAnswering"), "--index", "px", "-q", "virus", code=1)
+    assert f"px/words/{damaged.name} is damaged: its checksum differs" in last_line(ended)
 
 
 def test_who_may_read_the_folder_may_search(papers: Path, index: Callable[..., Json]) -> None:
