@@ -241,7 +241,7 @@ def test_what_is_refused(tagger: Path, served: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a compiled model"):
         open_task_model(served)
     with pytest.raises(UsageError, match=r"--precision bfloat16, but .* is compiled"):
-        logits_of(served, precision="bfloat16")
+        greenadapt.load(served, reading=ReadingOptions(precision="bfloat16")).predict(TEXTS)
     with pytest.raises(InputError, match="is compiled already"):
         compiled(served, tmp_path / "again")
     with pytest.raises(MissingError, match=r"no task\.json: give the folder that finetune wrote"):

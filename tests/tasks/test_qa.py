@@ -231,8 +231,6 @@ def test_windows_questions_and_answers_of_the_released_code_of_gmap(encoder: Enc
     for answer in task.answers(views.example, np.zeros((views.n_units, 2), np.float32)):
         spanned = (pieces.base.spans[:, 0] >= answer["start"]) & (pieces.base.spans[:, 0] < answer["end"])
         assert spanned.sum() <= 3
-    with pytest.raises(InputError, match="at most 3 pieces"):
-        task.answers(question, np.zeros((views.n_units, 2), np.float32))
 
 
 def test_worked_examples() -> None:
