@@ -14,7 +14,7 @@ from greenadapt.corpus.opening import source_input
 from greenadapt.errors import UsageError
 from greenadapt.inference.models import OpenedModel, check_reading, require_one_process
 from greenadapt.inference.qa.lookups import Lookup, QaModel, look_up, merge_lookups, split_in_blocks, warn_long
-from greenadapt.inference.qa.question_set import OwnPassages, QuestionSources, read_question_set
+from greenadapt.inference.qa.question_set import QuestionSources, read_question_set
 from greenadapt.inference.search.index import open_index
 from greenadapt.inference.search.words import words_of
 from greenadapt.models.memory.choice import check_memories
@@ -169,10 +169,9 @@ class Answerer:
         check_memories(folders, request.reading.memory)
         self.model: PretrainedModel = self._models[MODEL].source
         """The one that answers."""
-        retrieval, finder = request.retrieval, None
-        if request.sources.index is None and retrieval.passages is not None:
-            finder = OwnPassages(words_of(self.model.folder), retrieval.passages)
-        self.question_set = read_question_set(request.sources, progress, retrieval, finder)
+        is_narrow = request.sources.index is None and request.retrieval.passages is not None
+        words = words_of(self.model.folder) if is_narrow else None
+        self.question_set = read_question_set(request.sources, progress, request.retrieval, words)
         self._golds = self.question_set.golds()
         self._scored: list[Json] = []
         self._impossible: list[str] = []

@@ -1,7 +1,7 @@
 """Questions with their contexts: their own, each document, or the paragraphs that match best."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, groupby, zip_longest
@@ -107,32 +107,6 @@ def on_passages(question: Question, passages: Sequence[Passage]) -> Iterator[Que
 
 
 @dataclass(frozen=True)
-class OwnPassages:
-    """Finds the best paragraphs of a question's own context, by BM25 among the paragraphs of that context.
-
-    Raises ``MissingError`` if a package is missing.
-    """
-
-    words: Words
-    """Splits text into the words that a search compares."""
-    n: int
-    """How many paragraphs of a context are read, at most; scores are compared within a context."""
-
-    def __post_init__(self) -> None:
-        require("search", "tantivy", by="a search")
-
-    def questions(self, questions: Iterable[Question]) -> Iterator[Question]:
-        """Each question on its paragraphs, best first; a context is cut once for the questions on it that follow each
-        other.
-        """
-        for (context, document), group in groupby(questions, key=attrgetter("context", "document")):
-            search = None
-            for question in group:
-                search = search or TextSearch(context, self.words, document, question.title)
-                yield from on_passages(question, search.best(question.question, self.n))
-
-
-@dataclass(frozen=True)
 class QuestionSources:
     """Where questions and contexts come from.
 
@@ -214,15 +188,15 @@ def read_question_set(
     sources: QuestionSources,
     progress: Progress,
     retrieval: RetrievalConfig = RetrievalConfig(),  # noqa: B008
-    passages: OwnPassages | None = None,
+    words: Words | None = None,
 ) -> QuestionSet:
     """Read the questions, and read all documents once or search the index, which finds what is broken before work
     begins.
 
-    Answers are then looked for in the whole contexts, with ``passages`` in their best paragraphs, or in the best
-    paragraphs of the index. Raises ``InputError`` if a file is broken, two questions share an id or a document is
-    empty, ``MissingError`` if one is not there, ``UsageError`` for a question without text and for several documents
-    with ``single``.
+    Answers are then looked for in the best paragraphs of the index, in the best of each context by their ``words``, or
+    without ``words`` in the whole contexts. Raises ``InputError`` if a file is broken, two questions share an id or a
+    document is empty, ``MissingError`` if one is not there, ``UsageError`` for a question without text and for several
+    documents with ``single``.
     """
     index = None if sources.index is None else Index(sources.index)
     if sources.data is not None:
@@ -238,7 +212,7 @@ def read_question_set(
     if index is not None:
         return _search(questions, index, retrieval, progress)
     question_set = on_contexts(questions) if sources.data is not None else _on_documents(questions, sources, progress)
-    return question_set if passages is None else narrow(question_set, passages)
+    return question_set if words is None else narrow(question_set, words, retrieval.n_passages)
 
 
 def _on_documents(questions: Sequence[Question], sources: QuestionSources, progress: Progress) -> QuestionSet:
@@ -294,16 +268,27 @@ def _search(questions: Sequence[Question], index: Index, retrieval: RetrievalCon
     return QuestionSet({question.id: question for question in questions}, n_lookups, len(passages), lookups)
 
 
-def narrow(question_set: QuestionSet, passages: OwnPassages) -> QuestionSet:
-    """The questions on the best paragraphs of each context instead of on all of it."""
+def narrow(question_set: QuestionSet, words: Words, n: int) -> QuestionSet:
+    """The questions on the ``n`` best paragraphs of each context instead of on all of it, by BM25 among the paragraphs
+    of that context, which ``words`` splits into words.
+
+    Raises ``MissingError`` if a package is missing.
+    """
+    require("search", "tantivy", by="a search")
     n_lookups = dict.fromkeys(question_set.questions, 0)
     for context, group in groupby(question_set.lookups(), key=attrgetter("context")):
-        n = min(passages.n, len(find_spans(context)))
+        n_of_context = min(n, len(find_spans(context)))
         for question in group:
-            n_lookups[question.id] += n
-    return QuestionSet(
-        question_set.questions, n_lookups, question_set.n_contexts, lambda: passages.questions(question_set.lookups())
-    )
+            n_lookups[question.id] += n_of_context
+
+    def lookups() -> Iterator[Question]:
+        for (context, document), group in groupby(question_set.lookups(), key=attrgetter("context", "document")):
+            search = None  # a context is cut once for the questions on it that follow each other
+            for question in group:
+                search = search or TextSearch(context, words, document, question.title)
+                yield from on_passages(question, search.best(question.question, n))
+
+    return QuestionSet(question_set.questions, n_lookups, question_set.n_contexts, lookups)
 
 
 def on_contexts(questions: Sequence[Question]) -> QuestionSet:
