@@ -15,7 +15,6 @@ import greenadapt
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import ReadingOptions, RetrievalConfig
 from greenadapt.errors import MissingError, ResourceError, UsageError
-from greenadapt.server import batching
 from greenadapt.server import models as served
 from greenadapt.server.models import find_models
 from greenadapt.tasks.base import Encoder
@@ -215,13 +214,6 @@ def test_a_token_is_needed_for_models_and_predictions(guarded: TestClient) -> No
     assert guarded.post("/predict", json=body, headers=right).status_code == 200
 
 
-def test_too_many_are_503(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "MAX_QUEUE", 2)
-    response = client.post("/predict", json={"texts": ["a", "b", "c"], "model": "ner"})
-    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
-    assert client.post("/predict", json={"texts": ["a", "b"], "model": "ner"}).status_code == 200
-
-
 def test_what_is_wrong_with_the_server_is_no_error_of_the_client(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -235,7 +227,3 @@ def test_what_is_wrong_with_the_server_is_no_error_of_the_client(
         assert response.status_code == status
         assert str(error) not in response.text
         assert str(error) in capsys.readouterr().err
-
-
-def test_openapi_describes_every_address(client: TestClient) -> None:
-    assert {"/predict", "/answer", "/models", "/health"} == {*client.get("/openapi.json").json()["paths"]}

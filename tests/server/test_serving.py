@@ -1,12 +1,13 @@
 """The command: its processes, a worker that is killed, signals, and what it refuses before it listens."""
 
 import http.client
-import json
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable
@@ -16,6 +17,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 from typer.testing import Result
 from uvicorn.config import STARTUP_FAILURE
 
@@ -24,63 +29,68 @@ from greenadapt.server import serving as module
 from greenadapt.server.models import ServedModel, find_models
 from greenadapt.server.serving import Application, ServeRequest
 from tests.conftest import Notes
-from tests.support.small_served import serving
-from tests.support.small_tasks import trained
 
 Run = Callable[..., Result]
-BODY = {"texts": ["tachycardia of the heart"]}
 
 
-def ask(address: str) -> Any:
-    """The answer of the server as soon as it gives one."""
-    request = urllib.request.Request(
-        f"{address}/predict", json.dumps(BODY).encode(), {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=120) as response:
-        return json.load(response)
+class ProcessNumber(Application):
+    """Answers with the number of its process, and opens no model, for which it would import torch."""
+
+    def make(self) -> Any:
+        async def answer(request: Request) -> PlainTextResponse:
+            await request.body()
+            return PlainTextResponse(str(os.getpid()))
+
+        return Starlette(routes=[Route("/", answer, methods=["POST"])])
 
 
-def worker_of(process: subprocess.Popen[str]) -> int:
-    """The process of the only worker."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    [worker] = [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
-    return worker
+SERVE = f"""
+from greenadapt.cli import main
+from greenadapt.server import serving
+from {__name__} import ProcessNumber
+
+serving.Application = ProcessNumber
+main()
+"""
 
 
-def answered_after(stop: Callable[[], None], address: str) -> Any:
+def ask(address: str) -> int:
+    """The number of the process that answers, as soon as one does."""
+    with urllib.request.urlopen(address, b"", timeout=120) as response:
+        return int(response.read())
+
+
+def answered_after(stop: Callable[[], None], address: str) -> int:
     """The answer to a request that the server is reading when ``stop`` is called."""
-    content = json.dumps(BODY).encode()
     with closing(http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)) as connection:
-        connection.putrequest("POST", "/predict")
-        connection.putheader("Content-Type", "application/json")
-        connection.putheader("Content-Length", str(len(content)))
+        connection.putrequest("POST", "/")
+        connection.putheader("Content-Length", "1")
         connection.putheader("Expect", "100-continue")
         connection.endheaders()
         assert b" 100 " in connection.sock.recv(100)  # as soon as it is read
         stop()
         time.sleep(1)  # the workers hear of it within half a second
-        connection.send(content)
-        response = connection.getresponse()
-        assert response.status == 200
-        return json.load(response)
+        connection.send(b"?")
+        return int(connection.getresponse().read())
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="NOT TESTED: a killed worker, without /proc")
 def test_a_killed_worker_comes_back_and_signals_wait_for_what_is_being_answered(models: Path) -> None:
-    with serving(models / "ner") as (process, address):
-        response = ask(address)
-        killed = worker_of(process)
+    command = [sys.executable, "-c", SERVE, "serve", "-m", str(models / "ner"), "--port", "0"]
+    root, pipe = Path(__file__).parents[2], subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=root, start_new_session=True) as process:
+        assert process.stderr is not None
+        [address] = re.findall(r"http://127\.0\.0\.1:\d+", process.stderr.readline())
+        killed = ask(address)
         os.kill(killed, signal.SIGKILL)
-        assert ask(address) == response
-        worker = worker_of(process)
+        worker = ask(address)
         assert worker != killed
 
         def stop() -> None:
             os.kill(worker, signal.SIGHUP)  # a closed terminal sends it to all
             process.terminate()
 
-        assert answered_after(stop, address) == response
+        assert answered_after(stop, address) == worker
         assert (*process.communicate(timeout=60), process.returncode) == ("", "", 0)
 
 
@@ -159,7 +169,7 @@ def test_a_worker_that_cannot_open_its_model_is_not_started_again(
     shutil.copytree(models / "ner", tmp_path / "ner")
     request = ServeRequest((str(tmp_path / "ner"),), ServeConfig(), ReadingOptions())
     application = Application(find_models(request.models, request.reading, None), request)
-    trained(tmp_path / "ner")
+    (tmp_path / "ner" / "task.json").write_text((tmp_path / "ner" / "task.json").read_text() + "\n")
 
     def no_memory(*_: Any) -> Any:
         raise RuntimeError("CUDA out of memory")

@@ -1,11 +1,6 @@
 """Small models of every kind that a server can open, without training."""
 
 import json
-import re
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,18 +46,3 @@ def application(
     options: Any = {"index": index} | ({} if retrieval is None else {"retrieval": retrieval})
     request = ServeRequest(models, ServeConfig(**config), ReadingOptions(), **options)
     return Application(find_models(models, request.reading, None), request).make()
-
-
-@contextmanager
-def serving(model: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start the command in a process group of its own; yield the process and its address."""
-    command = [sys.executable, "-m", "greenadapt", "serve", "-m", str(model), "--port", "0", *options]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        try:
-            assert process.stderr is not None
-            [address] = re.findall(r"http://127\.0\.0\.1:\d+", process.stderr.readline())
-            yield process, address
-        finally:
-            process.kill()
