@@ -86,17 +86,6 @@ def test_ctrl_c_at_a_question_exits_with_130(tmp_path: Path) -> None:
     assert left.is_file()
 
 
-def test_standard_input_that_is_closed_is_one_line(tmp_path: Path) -> None:
-    code = (
-        "from greenadapt.corpus.opening import open_input\n"
-        "from greenadapt.cli.boundary import in_words\n"
-        "with in_words(), open_input('-'): pass"
-    )
-    process = subprocess.run(["sh", "-c", f'exec {sys.executable} -c "{code}" <&-'], capture_output=True, text=True)
-    assert (process.returncode, process.stdout) == (1, "")
-    assert process.stderr == "greenadapt: standard input is closed: give a file to read\n"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "reason", "codes"),

@@ -67,16 +67,3 @@ def test_help_shows_every_option_uncut_and_with_a_text(words: tuple[str, ...]) -
     shown_words = {*text.replace(",", " ").replace(". ", " ").split()}
     assert [name for name in names if name.startswith("-") and name not in shown_words] == []
     assert all(parameter.help for parameter in parameters)
-
-
-@pytest.mark.parametrize("name", ["adapt", "finetune"])
-def test_common_options_come_first(name: str) -> None:
-    before, _, _ = printed(name, "--help").partition("─ Research ─")
-    assert all(option in before for option in ("--model", "--epochs", "--out", "--help"))
-    assert not any(option in before for option in ("--window ", "--warmup", "--gate-init"))
-
-
-@pytest.mark.parametrize(("name", "most_lines"), [("adapt", 100), ("finetune", 150)])
-def test_help_fits_a_few_screens(name: str, most_lines: int) -> None:
-    text = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "120"}, prog_name="greenadapt").stdout
-    assert len(text.splitlines()) <= most_lines

@@ -35,6 +35,7 @@ def test_a_run_and_what_it_prints(run_alone: Run, text: str, tiny_model: TinyMod
     report = json.loads(result.stdout)
     folder = Path(report["folder"])
     assert (report["stage"], report["status"], folder.parent) == ("pretrain", "done", tmp_path / "runs")
+    assert folder.name.startswith("pretrain-adapted-")
     assert read_json(folder / "manifest.json")["inputs"]["text 1"]["path"] == str(tmp_path / text)
     assert report["scores"] == read_json(folder / "scores.json")
     assert set(report["scores"]) == {"steps", "epochs", "new_head_steps", "max_length", "losses"}
@@ -45,14 +46,6 @@ def test_a_run_and_what_it_prints(run_alone: Run, text: str, tiny_model: TinyMod
     after = report["scores"]["losses"]["heldout"]["after"]["expanded"]
     assert re.search(rf"held-out text +the expanded tokenizer .* {after:.4f} ", printed)
     assert printed.count("general text") == 2
-
-
-@pytest.mark.slow
-def test_without_a_folder_of_its_own(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
-    report = json.loads(run_alone("pretrain", "-m", tiny_model(), "--text", text, *QUICK, "--json").stdout)
-    folder = Path(report["folder"])
-    assert folder.parent == tmp_path / "runs"
-    assert folder.name.startswith("pretrain-bertmodel-")
 
 
 def test_every_setting(run_alone: Run, text: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator, ValidationError
+from jsonschema import Draft202012Validator
 
 from greenadapt.cli.settings import commands_of
-from tests.support.json_schema import SCHEMA, check_json
+from tests.support.json_schema import SCHEMA
 from tests.support.pages import GROUP
 
 DEFINITIONS: dict[str, Any] = SCHEMA["$defs"]
@@ -53,13 +53,3 @@ def test_the_table_in_the_documentation_names_its_keys(command: str) -> None:
     # Before its remarks, and outside brackets, a row has nothing but keys.
     plain = {word for row in rows for word in re.findall(r"`(\w+)`", re.sub(r"\([^()]*\)", "", row).split(";")[0])}
     assert plain - keys <= {"adapt"}
-
-
-def test_a_key_that_it_does_not_have_and_a_command_without_schema_are_refused() -> None:
-    check_json(["export", "--json"], '{"file": "v.bin", "words": 1, "dim": 2}')
-    with pytest.raises(ValidationError, match="more"):
-        check_json(["export", "--json"], '{"file": "v.bin", "words": 1, "dim": 2, "more": 3}')
-    with pytest.raises(ValidationError, match="dim"):
-        check_json(["export", "--json"], '{"file": "v.bin", "words": 1}')
-    with pytest.raises(KeyError):
-        check_json(["nothing", "--json"], "{}")

@@ -4,9 +4,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.cli.output.printing import print_comparison, print_scores
+from greenadapt.cli.output.printing import print_comparison
 from greenadapt.report.tables import score_tables
-from greenadapt.tasks.classification import class_scores, number_scores
+from greenadapt.tasks.classification import number_scores
 from greenadapt.tasks.conll import entity_scores
 
 Json = dict[str, Any]
@@ -49,18 +49,6 @@ def test_mean_and_deviation_over_the_seeds() -> None:
     assert parts.rows[1][1:3] == [f"{100 * (1 + 2 / 3) / 2:.2f}", "75.00"]
 
 
-def test_classes_and_the_development_set(capsys: pytest.CaptureFixture[str]) -> None:
-    scores = class_scores(["a", "b", "b"], ["a", "b", "a"])
-    seeds = [{"seed": 0, "dev": scores, "test": {**scores, "views": {"base": scores}}}]
-    print_scores({"task": "classification", "main": "macro_f1", "pool": "mean", "seeds": seeds})
-    lines = capsys.readouterr().out.splitlines()
-    titles = [line for line in lines if line.startswith(("classification", "by "))]
-    assert titles == [
-        "classification, test set, in percent", "by class", "classification, dev set, in percent", "by class"
-    ]  # fmt: skip
-    assert next(line.split() for line in lines if line.split()[:1] == ["b"]) == ["b", "100.00", "50.00", "66.67", "2"]
-
-
 def test_numbers_are_no_shares_and_may_be_undefined() -> None:
     by_seed = [number_scores([1, 2, 3], [1, 2, 4]), number_scores([1, 2, 3], [2, 2, 2])]
     seeds = [{"seed": i, "test": {**scores, "views": {"base": scores}}} for i, scores in enumerate(by_seed)]
@@ -68,15 +56,6 @@ def test_numbers_are_no_shares_and_may_be_undefined() -> None:
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows["pearson"] == ["", "", f"{100 * float(by_seed[0]['pearson']):.2f}", ""]
     assert rows["mse, no share"] == ["0.5", "0.2357", "0.3333", "0.6667"]
-
-
-def test_questions_with_and_without_answer() -> None:
-    part = {"em": 0.5, "f1": 0.75, "substr": 0.5, "questions": 4}
-    test = {**part, "has_answer": part, "no_answer": {**part, "questions": 1200}, "views": {"base": part}}
-    scores = {"task": "qa", "main": "f1", "pool": "mean", "seeds": [{"seed": 0, "test": test}]}
-    table, parts = score_tables(scores)
-    assert [row[0] for row in table.rows] == ["f1", "em", "substr"]
-    assert parts.rows[1] == ["no_answer", "75.00", "50.00", "50.00", "1,200"]
 
 
 OURS = {"model": "ours", "score": 0.84, "std": 0.01}

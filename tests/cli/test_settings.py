@@ -130,3 +130,9 @@ def test_what_is_set_for_all_is_ignored_where_it_has_no_use(run_alone: Run, monk
     assert "nowhere" in last_line(run_alone("cost", "nowhere", code=1))
     assert command_line() == "greenadapt cost nowhere"
     assert "--corpus chooses from the workspace" in last_line(run_alone("cost", "nowhere", "-c", "pydocs", code=2))
+
+
+def test_an_empty_value_is_no_path(run_alone: Run) -> None:
+    """As of a shell variable that is not set: the path would be that of the current folder."""
+    for options in (("--text", "a.txt", "--text", ""), ("--text=",), ("--text", "a.txt", "-c", "")):
+        assert " is empty: give it" in last_line(run_alone("pretrain", "-m", "minilm", *options, code=2))

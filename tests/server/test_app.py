@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +23,6 @@ from tests.support.small_served import HOST, LABELS, TEXT, application
 VIEWS = ("mean", "base", "expanded")
 DOCUMENTS = ["the virus was isolated", "a heart with tachycardia", "cell protein"]
 JSON = {"content-type": "application/json"}
-
-
-@pytest.fixture(scope="module")
-def guarded(models: Path) -> Iterator[TestClient]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GREENADAPT_SERVE_TOKEN", "0123456789abcdef")
-        app = application(models, "ner")
-    with TestClient(app, HOST) as client:
-        yield client
 
 
 def close_to(value: Any, expected: Any) -> bool:
@@ -74,9 +64,7 @@ def test_answers_are_those_of_the_api_and_the_best_of_all_documents(client: Test
     ]
 
 
-def test_a_question_leaves_half_of_what_the_model_reads_at_once_to_the_context(
-    client: TestClient, models: Path
-) -> None:
+def test_a_question_has_at_most_half_of_what_the_model_reads_at_once(client: TestClient, models: Path) -> None:
     most = Encoder.of(Checkpoint.open(models / "squad")).max_length // 2
     request = {"context": TEXT, "model": "squad"}
     assert client.post("/answer", json={**request, "question": "?" * most}).status_code == 200
@@ -128,23 +116,17 @@ def test_models_are_described_and_named(client: TestClient, models: Path, two_ta
         find_models([ner, f"{models}/./ner"], reading, None)
 
 
-NAMES = ",".join(f'"{i}": 0' for i in range(80_000))
-
-
 @pytest.mark.parametrize(
     ("path", "body", "status", "message"),
     [
         ("predict", {"texts": ["a"]}, 422, "ner, labels"),
-        ("predict", {"texts": ["a"] * 65, "model": "ner"}, 422, "64"),
         ("predict", {"texts": ["a" * 100_001], "model": "ner"}, 422, "100000"),
         ("predict", {"texts": [{"text": ["a"]}], "model": "ner"}, 400, "texts[0]"),
-        ("answer", {"question": "a"}, 422, "index"),
         ("answer", {"question": "a", "context": "b", "documents": ["b"]}, 422, "context and documents"),
         ("predict", b'{\n"texts": ' + b"[" * 100_000, 400, ""),
         ("predict", b" " * (1 << 20) + b"{}", 413, "bytes"),
         # To collect what is wrong with every entry would take up to a minute.
         ("predict", b'{"texts": [' + b"1," * 400_000 + b"1]}", 422, "texts"),
-        ("predict", f'{{"texts": [{{{NAMES}}}]}}'.encode(), 422, "texts.0"),
     ],
     ids=lambda value: repr(value)[:40],
 )
@@ -169,9 +151,9 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-FIELDS = st.sampled_from("texts model view question context documents passages top text tokens".split())  # noqa: SIM905
-MODELS = st.sampled_from(["ner", "labels", "squad"])
+FIELDS = st.sampled_from(["texts", "model", "view", "question", "context", "documents", "top", "text", "tokens"])
 TEXTS = st.lists(ANY | st.dictionaries(FIELDS, ANY | st.lists(ANY)), max_size=4)
+MODELS = st.sampled_from(["ner", "labels", "squad"])
 SENSIBLE = st.fixed_dictionaries({}, optional={"texts": TEXTS, "model": MODELS, "question": ANY, "context": ANY})
 
 
@@ -201,17 +183,18 @@ def test_only_a_known_name_and_json_are_answered(client: TestClient) -> None:
         assert "access-control-allow-origin" not in response.headers
 
 
-def test_a_token_is_needed_for_models_and_predictions(guarded: TestClient) -> None:
-    for path in ("/", "/page.js", "/page.css", "/health", "/openapi.json"):
-        assert guarded.get(path).status_code == 200
+def test_a_token_is_needed_for_models_and_predictions(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GREENADAPT_SERVE_TOKEN", "0123456789abcdef")
     body = {"texts": ["a virus"]}
-    invalid = ["", "Bearer", "Bearer 0123456789abcdeg", "Basic 0123456789abcdef", "Bearer 0123456789abcdef\xe9"]
-    for header in invalid:
-        response = guarded.post("/predict", json=body, headers={"authorization": header.encode("latin-1")})
-        assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")
-    assert guarded.get("/models").status_code == 401
-    right = {"authorization": "bearer 0123456789abcdef"}
-    assert guarded.post("/predict", json=body, headers=right).status_code == 200
+    with TestClient(application(models, "ner"), HOST) as guarded:
+        for path in ("/", "/page.js", "/page.css", "/health"):
+            assert guarded.get(path).status_code == 200
+        for header in ("", "Bearer 0123456789abcdeg", "Basic 0123456789abcdef", "Bearer 0123456789abcdef\xe9"):
+            response = guarded.post("/predict", json=body, headers={"authorization": header.encode("latin-1")})
+            assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")
+        assert guarded.get("/models").status_code == 401
+        right = {"authorization": "bearer 0123456789abcdef"}
+        assert guarded.post("/predict", json=body, headers=right).status_code == 200
 
 
 def test_what_is_wrong_with_the_server_is_no_error_of_the_client(

@@ -73,16 +73,3 @@ def test_a_batch_is_bounded_and_so_is_the_queue(monkeypatch: pytest.MonkeyPatch)
         assert await first == [1]
 
     assert batches(scenario) == [[1], [2, 3], [4, 5]]
-
-
-def test_items_of_a_client_that_has_gone_are_not_computed() -> None:
-    async def scenario(blocked: Blocked, batcher: MicroBatcher, first: Any) -> None:
-        gone, stays = (asyncio.create_task(batcher.results([item], [1])) for item in (2, 3))
-        await asyncio.sleep(0)
-        gone.cancel()
-        await asyncio.sleep(0)
-        blocked.may.set()
-        assert await stays == [9]
-        await first
-
-    assert batches(scenario) == [[1], [3]]
