@@ -181,20 +181,17 @@ class AdaptedModel(EncoderModel):
         >>> adapted = greenadapt.load("adapted")
         >>> adapted
         AdaptedModel('adapted')
-          BERT-base + 12,345 words of papers.txt
+          BERT-base with 12,345 words of papers.txt
     """
 
     def __repr__(self) -> str:
-        lines = [super().__repr__()]
-        try:
-            facts = self.facts
-            lines.append(f"  {facts['model']['name']} with {facts['words']:,} words of {facts['title']}")
-            quality = self.alignment
-        except MissingError:
-            return "\n".join(lines)
-        figure = f"R² {quality.r2:.3f}" if quality.recipe == "map" else f"cosine {quality.cosine:.3f}"
-        scores = f"precision@10 {quality.precision_at_10:.3f}, {figure}"
-        return "\n".join([*lines, f"  --rows {quality.recipe} on {quality.n_heldout:,} held-out words: {scores}"])
+        from greenadapt.checkpoints.provenance import read_facts
+
+        facts = read_facts(self.folder)
+        if facts is None:
+            return super().__repr__()
+        words = f"{facts['model']['name']} with {facts['words']:,} words of {facts['title']}"
+        return f"{super().__repr__()}\n  {words}"
 
     @cached_property
     def facts(self) -> Json:
@@ -436,8 +433,8 @@ class TaskModel(ModelFolder):
         name = self._only_task("evaluate")
         session = make_session(options, progress)
         sources = [str(single_labelled_source(data, session.workspace.root, "data"))]
-        [evaluated] = evaluate(str(self.folder), sources, name, self._reading, (), session.progress)
-        return evaluated.scores
+        [scores] = evaluate(str(self.folder), sources, name, self._reading, (), session.progress)
+        return scores
 
     @property
     def _names(self) -> tuple[str | None, ...]:

@@ -3,8 +3,6 @@
 import sys
 from typing import Annotated
 
-import typer
-
 from greenadapt.cli import app
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples, option
@@ -35,16 +33,9 @@ def clean(
         if as_json or not sys.stdin.isatty():
             raise UsageError("clean asks before it removes, which needs a terminal and no --json", "add --yes")
         print_cleaning(rows)
-        if not _is_agreed():
+        sys.stderr.write("Remove them? [y/N]: ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             session.progress.note("nothing was removed")
             return
     print_removed([*stage.clean(session, items)], as_json)
-
-
-def _is_agreed() -> bool:
-    try:
-        return typer.confirm("Remove them?", err=True)
-    except typer.Abort as stop:
-        if isinstance(stop.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from None
-        return False  # the end of the input

@@ -99,10 +99,8 @@ class Application:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a closed terminal: the parent ends the workers
         try:
             return self.make()
-        except GreenadaptError as error:
+        except (GreenadaptError, OSError) as error:
             sys.stderr.write(f"greenadapt: {one_line(str(error))}\n")
-        except OSError as error:
-            sys.stderr.write(f"greenadapt: {error.strerror}: {error.filename}\n")
         except Exception:  # such as that of a GPU without memory
             traceback.print_exc()
         raise SystemExit(STARTUP_FAILURE)

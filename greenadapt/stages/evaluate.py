@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -23,21 +23,6 @@ if TYPE_CHECKING:
     from greenadapt.training.evaluation import Evaluation
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """The scores on one labelled file, and the predictions that they are computed from."""
-
-    scores: Json
-    """``file``, ``examples``; as in ``scores.json`` ``task``, ``main``, ``pool``, ``seeds`` (each with ``seed``,
-    ``None`` if there is only one model, and ``test``), ``mean`` and ``std``; ``intervals``, by view the bounds of the
-    95 % interval of the main score; and ``resampled``,
-    ``examples`` or ``contexts`` of questions. With a ``margin`` also ``read_twice``, the share of the examples that
-    were read in both tokenizations.
-    """
-    evaluations: dict[int | None, "Evaluation"]
-    """By seed."""
-
-
 def evaluate(
     model: str,
     test: Sequence[str],
@@ -45,7 +30,7 @@ def evaluate(
     reading: ReadingOptions,
     columns: tuple[str, ...],
     progress: Progress,
-) -> list[Evaluated]:
+) -> list[Json]:
     """Score ``model``, a task's folder or a model from elsewhere that answers questions, on each of the labelled files
     or data sets ``test``, in their order; writes nothing.
 
@@ -53,6 +38,11 @@ def evaluate(
     those of CoNLL files, if they differ from training. Raises ``MissingError`` or ``InputError`` if the model or a file
     is missing or invalid, ``MissingError`` if the package that runs the model or, for the scores of classes,
     scikit-learn is not installed.
+
+    Returns for each file ``file``, ``examples``; as in ``scores.json`` ``task``, ``main``, ``pool``, ``seeds`` (each
+    with ``seed``, ``None`` if there is only one model, and ``test``), ``mean`` and ``std``; ``intervals``, by view the
+    bounds of the 95 % interval of the main score; and ``resampled``, ``examples`` or ``contexts`` of questions. With a
+    ``margin`` also ``read_twice``, the share of the examples that were read in both tokenizations.
     """
     if not test:
         raise UsageError("nothing to evaluate on", "give --test FILE")
@@ -78,7 +68,7 @@ def evaluate(
         scores |= _scores(first.task, examples, evaluations)
         if reading.margin is not None:
             scores["read_twice"] = fmean(evaluation.read_twice / len(examples) for evaluation in evaluations.values())
-        evaluated.append(Evaluated(scores, evaluations))
+        evaluated.append(scores)
     return evaluated
 
 
@@ -123,7 +113,7 @@ def _evaluations(
 
 
 def _scores(task: Task[Any], examples: Sequence[Any], evaluations: "Mapping[int | None, Evaluation]") -> Json:
-    """See ``Evaluated``."""
+    """The scores of one file under every seed, see ``evaluate``."""
     test_scores = [evaluation.as_dict() for evaluation in evaluations.values()]
     groups, unit = groups_of(examples), "examples"
     intervals = {}

@@ -20,7 +20,6 @@ COMMANDS = {
     "index": ("--documents", "docs", "--out", "data"),
     "compile": ("-m", "model", "--out", "data"),
     "qa": ("-m", "model", "--documents", "docs", "-q", "What?", "--out", "data"),
-    "evaluate": ("-m", "model", "--test", "data/train.tsv", "--predictions", "docs/a.txt"),
     "predict": ("-m", "model", "-i", "docs/a.txt", "--out", "docs/a.txt"),
     "export": ("data/a.vec", "--vectors", "data/a.vec"),
     "report": ("model", "--out", "docs/a.txt"),

@@ -270,8 +270,8 @@ def test_scores_say_how_much_was_read_twice(make_model: Callable[..., Path], tmp
     test.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def scored(**options: Any) -> Any:
-        [evaluated] = evaluate(str(folder), [str(test)], None, ReadingOptions(**options), {}, Silent())
-        return evaluated.scores
+        [scores] = evaluate(str(folder), [str(test)], None, ReadingOptions(**options), {}, Silent())
+        return scores
 
     plain, all_read, none_read = scored(), scored(margin=1.0), scored(margin=0.0)
     assert "read_twice" not in plain

@@ -1,7 +1,5 @@
 """Scoring models that are there: the figures of fine-tuning on its test set, and those of other scorers on others."""
 
-import gzip
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ from tests.support.small_tasks import (
     TRAIN,
     TinyModel,
     adapted,
-    lines,
     ner_file,
     qa_file,
     read_json,
@@ -58,9 +55,7 @@ def test_the_test_set_of_fine_tuning_has_the_same_scores(
     result = tuned(kind, tiny_model, tmp_path, seeds=seeds, memory=memory and str(tmp_path / memory))
     folder, test = result.path, labelled(tmp_path, kind)
     scores, before = read_json(folder / "scores.json"), files_of(folder)
-    (evaluated,) = json_lines(
-        run_alone("evaluate", "-m", folder, "--test", test, "--predictions", "p.jsonl.gz", "--json")
-    )
+    (evaluated,) = json_lines(run_alone("evaluate", "-m", folder, "--test", test, "--json"))
     assert [seed_scores["seed"] for seed_scores in evaluated["seeds"]] == list(seeds)
     assert [seed_scores["test"] for seed_scores in evaluated["seeds"]] == [
         seed_scores["test"] for seed_scores in scores["seeds"]
@@ -77,13 +72,6 @@ def test_the_test_set_of_fine_tuning_has_the_same_scores(
         assert low < high or mean in (0, 1)
     assert files_of(folder) == before
 
-    rows = [json.loads(line) for line in gzip.decompress(Path("p.jsonl.gz").read_bytes()).splitlines()]
-    for seed in seeds:
-        predictions = lines(folder / "seeds" / str(seed) / "predictions.jsonl")
-        assert [row for row in rows if row["seed"] == seed] == [
-            {"file": str(test), "seed": seed, **seed_scores} for seed_scores in predictions
-        ]
-
 
 @pytest.mark.slow
 def test_entities_of_other_files_are_scored_as_by_seqeval(
@@ -94,14 +82,15 @@ def test_entities_of_other_files_are_scored_as_by_seqeval(
     folder = tuned("ner", tiny_model, tmp_path, seeds=(0, 1)).path
     files = [labelled(tmp_path, "ner", 20, seed) for seed in (7, 8)]
     command = ["evaluate", "-m", folder, *(word for file in files for word in ("--test", file))]
-    evaluated = json_lines(run_alone(*command, "--predictions", "p.jsonl", "--json"))
+    evaluated = json_lines(run_alone(*command, "--json"))
     assert [of_file["file"] for of_file in evaluated] == [str(file) for file in files]
-    rows = lines(Path("p.jsonl"))
     for file, of_file in zip(files, evaluated, strict=True):
         parts = file.read_text().rstrip("\n").split("\n\n")
         gold = [tags_of([line.split("\t")[0] for line in part.split("\n")]) for part in parts]
         for scored in of_file["seeds"]:
-            guesses = [row["tags"] for row in rows if (row["file"], row["seed"]) == (str(file), scored["seed"])]
+            source = ("-i", file, "--format", "conll", "--seed", scored["seed"])
+            rows = run_alone("predict", "-m", folder, *source, "--bio").stdout.rstrip("\n").split("\n\n")
+            guesses = [[line.split("\t")[1] for line in row.split("\n")] for row in rows]
             assert scored["test"]["f1"] == pytest.approx(f1_score(gold, guesses))
     assert evaluated[0]["seeds"] != evaluated[1]["seeds"]
     (base,) = json_lines(
@@ -134,15 +123,15 @@ def test_a_model_from_elsewhere_that_answers_questions(tiny_model: TinyModel, tm
     from torchmetrics.functional.text import squad
 
     model, test = tiny_model("BertForQuestionAnswering", initializer_range=0.5), qa_file(tmp_path / "q.json", 12, 3)
-    (evaluated,) = json_lines(run_alone("evaluate", "-m", model, "--test", test, "--predictions", "p.jsonl", "--json"))
-    *_, last = json_lines(run_alone("qa", "--model", model, "--data", test, "--json"))
+    (evaluated,) = json_lines(run_alone("evaluate", "-m", model, "--test", test, "--json"))
+    *rows, last = json_lines(run_alone("qa", "--model", model, "--data", test, "--json"))
     (scored,) = evaluated["seeds"]
     assert (scored["seed"], set(scored["test"]["views"])) == (None, {"base"})
     assert {name: scored["test"][name] for name in ("em", "f1", "substr")} == pytest.approx(
         {name: last["scores"][name] for name in ("em", "f1", "substr")}
     )
     assert evaluated["intervals"]["base"] == pytest.approx(last["scores"]["intervals"]["f1"])
-    answers = [{"prediction_text": row["answer"], "id": row["id"]} for row in lines(Path("p.jsonl"))]
+    answers = [{"prediction_text": row["answer"], "id": row["id"]} for row in rows]
     golds = [{"answers": {"text": ["tachycardia"], "answer_start": [0]}, "id": str(i)} for i in range(12)]
     assert 100 * scored["test"]["f1"] == pytest.approx(squad(answers, golds)["f1"].item(), abs=1e-4)
     assert "95 % interval" in run_alone("evaluate", "-m", model, "--test", test).stdout

@@ -330,7 +330,7 @@ def print_scores(scores: Json) -> None:
 
 
 def print_evaluated(scores: Json) -> None:
-    """Print the scores on a labelled file (see ``Evaluated``), and the interval of the main score."""
+    """Print the scores on a labelled file (see ``evaluate``), and the interval of the main score."""
     print_tables(score_tables(scores, scores["file"]))
     if "read_twice" in scores:
         print_lines([f"{figure(scores['read_twice'])} % of the examples were read in both tokenizations", ""])
