@@ -192,18 +192,6 @@ class Names:
     taken: set[str] = field(default_factory=set)
     _repeats: Counter[str] = field(default_factory=Counter)
     _decoder: Decoder = field(default_factory=Decoder)
-    lines: Counter[str] = field(default_factory=Counter)
-    """By source, lines of plain text that are documents by default."""
-
-    def note_lines(self, progress: Progress) -> None:
-        """Say once that lines are documents, if there are several."""
-        sources = [source for source, n in self.lines.items() if n > 1]
-        if sources:
-            where = sources[0] if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1} more"
-            progress.note(
-                f"{where}: {counted(self.lines.total(), 'line')} of plain text, a document each; --sample-by document "
-                "reads a file as one document"
-            )
 
     def name(self, document: Document) -> str:
         """The document's own id. If it has none, or another document has it, its place, such as ``a.jsonl:3``; if
@@ -241,7 +229,7 @@ def read_texts(
     """
     is_by_name, kind = format is None, _kind(source, format)
     names, decoder = names or Names(), Decoder()
-    name, counts = input_name(source), decoder.counts
+    name, counts, n_lines = input_name(source), decoder.counts, 0
     note_terminal(source, progress)
     for document in read_whole(source, kind, fields, decoder, sample_by or "line"):
         text = decoder.without_surrogates("\n".join(document.lines), document.name)
@@ -253,14 +241,16 @@ def read_texts(
             continue
         counts["documents"] += 1
         format_within = format_of(document.name.rpartition(":")[0]) if kind == "auto" else kind
-        if sample_by is None and format_within == "text":
-            names.lines[name] += 1
+        n_lines += sample_by is None and format_within == "text"
         title = decoder.without_surrogates(document.title, document.name)
         yield NamedText(names.name(document), text, title)
     if not counts["documents"]:
         if skipped := decoder.skipped_files():
             raise InputError(f"{name} has no text: skipped {skipped}", "for text give --format")
         raise InputError(f"{name} has no text", "give a document with text")
+    if n_lines > 1:
+        documents = f"{counted(n_lines, 'line')} of plain text, a document each"
+        progress.note(f"{name}: {documents}; --sample-by document reads a file as one document")
     warn_skipped(name, decoder, progress)
     if empty := counts["empty"]:
         progress.warn(f"{name}: left out {counted(empty, 'document')} without text")

@@ -6,7 +6,7 @@ from typing import Any
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.corpus.text import Document
-from greenadapt.inference.search.words import in_normal_form, raw_words
+from greenadapt.inference.search.words import words_of
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import MemoryInput
 from greenadapt.tasks.base import Encoder
@@ -14,7 +14,7 @@ from greenadapt.training.masking import MaskedDataset, Masking
 from greenadapt.training.packed_text import PackedText, pack
 from tests.support.small_tasks import sentences
 
-WORDS_OF_TEXT = in_normal_form(raw_words)
+WORDS_OF_TEXT = words_of(None)
 """Splits text as a search without a model does."""
 MEASURED: dict[str, Any] = {
     "inputs": 2000,

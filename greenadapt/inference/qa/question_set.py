@@ -225,7 +225,6 @@ def _on_documents(questions: Sequence[Question], sources: QuestionSources, progr
             names.append(text.name)
             if is_read_once(source):
                 piped.setdefault(source, []).append(text)
-    taken.note_lines(progress)
     if sources.single and len(names) > 1:
         raise UsageError(
             f"--context {sources.documents[0]} holds {len(names):,} documents", "give them with --documents"

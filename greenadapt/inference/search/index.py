@@ -16,11 +16,11 @@ from greenadapt.fields import checked_call
 from greenadapt.inference.entries import NamedText, Names, read_texts
 from greenadapt.inference.search.paragraphs import paragraphs
 from greenadapt.inference.search.store import Passage
-from greenadapt.inference.search.words import Words, add_words, best, in_normal_form, model_words, prepare, raw_words
+from greenadapt.inference.search.words import Words, add_words, best, prepare, words_of
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json, expanded, parse_own
 from greenadapt.store.results import Result, open_result, verified
-from greenadapt.tokenization.vocabulary import load_tokenizer, tokenizer_json
+from greenadapt.tokenization.vocabulary import tokenizer_json
 
 if TYPE_CHECKING:
     import tantivy
@@ -87,7 +87,7 @@ class Index:
 
     @cached_property
     def _words(self) -> Words:
-        return _words_of(self._folder)
+        return _words_of_index(self._folder)
 
     @cached_property
     def _index(self) -> "tantivy.Index":
@@ -108,10 +108,10 @@ class Index:
         return self._index.searcher()
 
 
-def _words_of(folder: Path) -> Words:
-    """Splits text into words as the tokenizer in an index's ``folder`` does, or into runs of letters and digits."""
-    is_plain = not (folder / _TOKENIZER).is_file()
-    return in_normal_form(raw_words if is_plain else model_words(load_tokenizer(folder / _TOKENIZER)))
+def _words_of_index(folder: Path) -> Words:
+    """Splits text into words as the tokenizer in an index's ``folder`` does, if it has one."""
+    tokenizer = folder / _TOKENIZER
+    return words_of(tokenizer if tokenizer.is_file() else None)
 
 
 def write_index(
@@ -139,7 +139,7 @@ def write_index(
         index = tantivy.Index(schema.build(), str(work / _WORDS))
         prepare(index)
         writer = index.writer(_WRITER_MEMORY, 1)
-    words, counts = _words_of(work), {"documents": 0, "paragraphs": 0}
+    words, counts = _words_of_index(work), {"documents": 0, "paragraphs": 0}
     by = sample_by if settings["sample_by"] == "line" else settings["sample_by"]
     with progress.bar("index", None, "paragraphs") as bar:
         for text in _texts(documents, settings, by, progress):
@@ -192,7 +192,6 @@ def _texts(
         for text in read_texts(path, progress, settings["format"], settings["fields"], names, sample_by):
             is_renamed = path != prefix and text.name.startswith(path)
             yield replace(text, name=prefix + text.name.removeprefix(path)) if is_renamed else text
-    names.note_lines(progress)
 
 
 def _passages(document: NamedText, paragraph_chars: int) -> Iterator[tuple[bytes, str]]:

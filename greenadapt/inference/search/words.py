@@ -24,25 +24,20 @@ Words = Callable[[str], str]
 """Returns the words of a text, with spaces between."""
 
 
-def raw_words(text: str) -> str:
+def _raw_words(text: str) -> str:
     """Runs of letters, digits and underscores, in lower case."""
     return text.translate(_ASCII) if text.isascii() else " ".join(_PLAIN.findall(text.lower()))
 
 
-def in_normal_form(words: Words) -> Words:
-    """``words`` of the text in Unicode's form NFC, in which é is one character, however it was written."""
-    return lambda text: words(unicodedata.normalize("NFC", text))
-
-
-def model_words(tokenizer: Tokenizer) -> Words:
+def _model_words(tokenizer: Tokenizer) -> Words:
     """Splits text into the words of a model's tokenizer, in lower case, without words of punctuation alone.
 
-    ``raw_words`` for a tokenizer whose words are not known.
+    ``_raw_words`` for a tokenizer whose words are not known.
     """
     try:
         splitter = WordSplitter(tokenizer)
     except InputError:
-        return raw_words
+        return _raw_words
 
     def lowered(words: list[str]) -> str:
         return " ".join(word.lower() for word in words if any(map(str.isalnum, word)))
@@ -59,9 +54,14 @@ def model_words(tokenizer: Tokenizer) -> Words:
     )
 
 
-def words_of(model: Path) -> Words:
-    """``model_words`` of the tokenizer in a model's folder, in NFC."""
-    return in_normal_form(model_words(load_tokenizer(model)))
+def words_of(tokenizer: Path | None) -> Words:
+    """Splits text into the words of a ``tokenizer``, its file or a model's folder, or without one into runs of letters
+    and digits.
+
+    Text is compared in Unicode's form NFC, in which é is one character, however it was written.
+    """
+    words = _raw_words if tokenizer is None else _model_words(load_tokenizer(tokenizer))
+    return lambda text: words(unicodedata.normalize("NFC", text))
 
 
 _FIELD, _ANALYZER, _OPTION = "words", "words", "freq"
