@@ -127,7 +127,7 @@ def qa(
         question_texts=tuple(question or ()),
         format=read.format,
         fields=read.fields or QuestionSources.fields,
-        sample_by=read.sample_by,
+        sample_by=read.sample_by or (None if context is None else "document"),
         single=context is not None,
         index=index,
     )

@@ -108,7 +108,7 @@ class ServedModel:
         Raw logits are compared, as for the windows of one document; see ``merge_candidates``.
         """
         numbered = [
-            AnswerCandidates(tuple(item.moved(str(number), 0) for item in result.candidates), result.null)
+            AnswerCandidates(tuple(replace(item, document=str(number)) for item in result.candidates), result.null)
             for number, result in enumerate(results)
         ]
         threshold = self.opened.task.null_threshold  # type: ignore[attr-defined]

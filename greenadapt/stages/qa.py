@@ -39,7 +39,7 @@ def answer(session: Session, request: QaRequest) -> Result:
         config |= {"passages": retrieval.passages}
     config |= {"format": sources.format, "fields": list(sources.fields), "task": request.task}
     if sources.documents:
-        config["sample_by"] = sources.sampled_by or "line"
+        config["sample_by"] = sources.sample_by or "line"
     session.check_out(QA, config)
     spread = Spread(session.cluster, session.gpus_each) if session.cluster else None
     answerer = Answerer(request, session.progress, spread)

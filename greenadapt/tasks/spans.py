@@ -4,7 +4,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -42,12 +42,6 @@ class Candidate:
     paragraph: str = ""
     """The paragraph that the search found, from character ``paragraph_start`` of the document."""
     paragraph_start: int | None = None
-
-    def moved(self, document: str, begin: int) -> "Candidate":
-        """The candidate in a document that has the context from character ``begin`` on."""
-        if self.start is None or self.end is None:
-            return self
-        return replace(self, document=document, start=self.start + begin, end=self.end + begin)
 
     def as_dict(self, score: float) -> Json:
         """``answer``, ``start``, ``end``, ``score`` and ``logit``."""

@@ -163,6 +163,7 @@ def test_reading_pairs_from_a_table_with_chosen_columns(tmp_path: Path) -> None:
     ("row", "message"),
     [
         ({"text": "a", "class": "x"}, "a.jsonl:2 has no field label, it has: text, class: choose one with finetune"),
+        ({"text": "a", "label": ""}, "a.jsonl:2: label field label is empty"),
         ({"text": "a", "label": float("inf")}, "a.jsonl:2: label field label is Infinity, not a finite number"),
         ({"text": "a", "label": "-0.01"}, "a.jsonl:2: label -0.01 is beyond the range, 0 to 5: correct it"),
     ],
@@ -198,20 +199,6 @@ def test_classes_or_numbers(labels: list[str | float], kind: str, main: str) -> 
     assert fitted(*labels, label_kind=kind).main == main
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ("NaN 1.0 0.0", r"a\.csv:2: label field label is empty"),
-        ('2.5 3 "2,5"', "labels are numbers, and 2,5 has a comma: write 2.5, or give --labels classes"),
-    ],
-)
-def test_labels_that_are_neither_classes_nor_numbers(tmp_path: Path, labels: str, message: str) -> None:
-    (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"a,{label}\n" for label in labels.split()))
-    task = task_of()
-    with pytest.raises(InputError, match=message):
-        task.fit(task.read(str(tmp_path / "a.csv"), Notes()), Notes())
-
-
 @pytest.mark.parametrize("upcast", ["test", "both"])
 def test_what_pandas_makes_of_classes_is_the_same_classes(upcast: str, tmp_path: Path) -> None:
     """A missing value makes a column of integers one of floats, also once its row is dropped; ``to_csv`` writes 1.0."""
@@ -234,7 +221,7 @@ def test_what_pandas_makes_of_classes_is_the_same_classes(upcast: str, tmp_path:
 @pytest.mark.parametrize(
     ("labels", "kind", "message"),
     [
-        ([], "auto", "there are no training examples"),
+        ([2.5, 3, "2,5"], "auto", "labels are numbers, and 2,5 has a comma: write 2.5, or give --labels classes"),
         (["x", "x"], "auto", "all 2 training examples have the same label, x: give examples of at least two"),
         (["1", "x"], "numbers", "x:2: label x is not a number"),
     ],
@@ -254,9 +241,8 @@ def test_the_heads_configuration_is_transformers_own(tiny_model: Callable[..., P
     assert config.id2label == {0: "maybe", 1: "no", 2: "yes"}
     assert config.label2id == {"maybe": 0, "no": 1, "yes": 2}
     assert (config.num_labels, config.problem_type) == (3, "single_label_classification")
-    model = BertForSequenceClassification.from_pretrained(folder, **fitted(0.5, 1).head_config())
-    assert (model.config.num_labels, model.config.problem_type) == (1, "regression")
-    assert model.classifier.weight.shape == (1, 32)
+    config = BertForSequenceClassification.from_pretrained(folder, **fitted(0.5, 1).head_config()).config
+    assert (config.num_labels, config.problem_type) == (1, "regression")
 
 
 def test_training_has_targets_and_says_what_is_cut(encoder: Encoder) -> None:

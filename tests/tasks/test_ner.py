@@ -106,8 +106,7 @@ def test_types_unseen_in_training_are_named_and_missed(tmp_path: Path) -> None:
     assert notes.warnings == [
         f"{tmp_path / 'test.tsv'} has types that no training sentence has (Gene): they count as missed"
     ]
-    (tmp_path / "none.tsv").write_text("the\tO\nvirus\tO\n")
-    task.read(str(tmp_path / "none.tsv"), notes)
+    task.read(write(tmp_path / "none.tsv", "the\tO\nvirus\tO\n"), notes)
     assert notes.warnings[1:] == [
         f"{tmp_path / 'none.tsv'} has no entities, only O: precision, recall and F1 are 0, whatever is predicted"
     ]

@@ -187,7 +187,6 @@ def test_an_id_without_the_hubs_library(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ("owner/name", True),
         ("nyu-mll/glue/sst2:train[:10]", True),
         ("folder/train.jsonl", False),
         ("there/file", False),

@@ -115,22 +115,23 @@ def look_up(readers: Sequence[QaModel], block: Sequence[Question], config: QaCon
 
 def _located(candidate: Candidate, question: Question, *, has_sentence: bool) -> Candidate:
     """A candidate with its characters in the document, and with the sentence around it if it may be shown."""
-    passage = question.passage
-    if candidate.start is None or candidate.end is None:
-        return candidate
+    passage, start, end = question.passage, candidate.start, candidate.end
+    assert start is not None  # "no answer" is not among the candidates
+    assert end is not None
     begin = 0 if passage is None else passage.start
+    located = replace(candidate, start=begin + start, end=begin + end)
+    if passage is not None:
+        located = replace(located, title=passage.title, paragraph_start=begin)
     if has_sentence:
-        start, end = sentence_around(question.context, candidate.start, candidate.end)
-        candidate = replace(
-            candidate,
+        first, last = sentence_around(question.context, start, end)
+        located = replace(
+            located,
             document=question.document,
-            sentence=question.context[start:end],
-            sentence_start=begin + start,
+            sentence=question.context[first:last],
+            sentence_start=begin + first,
             paragraph="" if passage is None else question.context,
         )
-    if passage is None:
-        return candidate
-    return replace(candidate.moved(candidate.document, begin), title=passage.title, paragraph_start=begin)
+    return located
 
 
 def answers(model: QaModel, question_set: QuestionSet, config: QaConfig) -> Iterator[list[Json]]:

@@ -124,7 +124,7 @@ class QuestionSources:
     fields: tuple[str, ...] = ("text",)
     """The documents' fields, in JSON lines and tables."""
     sample_by: SampleBy | None = None
-    """The unit of plain text that is a document; ``None``: a line, or the whole file with ``single``."""
+    """The unit of plain text that is a document; ``None``: a line."""
     single: bool = False
     """Whether ``documents`` must be one text."""
     index: str | None = None
@@ -150,11 +150,6 @@ class QuestionSources:
         refuse_twice(paths)
         for path in paths:
             require_names(path)
-
-    @property
-    def sampled_by(self) -> SampleBy | None:
-        """``sample_by``, which is ``document`` by default with ``single``."""
-        return "document" if self.single and self.sample_by is None else self.sample_by
 
     def paths(self) -> list[str]:
         """All files, folders and data sets that are read."""
@@ -221,7 +216,7 @@ def _on_documents(questions: Sequence[Question], sources: QuestionSources, progr
     piped: dict[str, list[NamedText]] = {}
     taken = Names()
     for source in sources.documents:
-        for text in read_texts(source, progress, sources.format, sources.fields, taken, sources.sampled_by):
+        for text in read_texts(source, progress, sources.format, sources.fields, taken, sources.sample_by):
             names.append(text.name)
             if is_read_once(source):
                 piped.setdefault(source, []).append(text)
@@ -233,7 +228,7 @@ def _on_documents(questions: Sequence[Question], sources: QuestionSources, progr
     def lookups() -> Iterator[Question]:
         texts = chain.from_iterable(
             piped.get(source)
-            or read_texts(source, Silent(), sources.format, sources.fields, sample_by=sources.sampled_by)
+            or read_texts(source, Silent(), sources.format, sources.fields, sample_by=sources.sample_by)
             for source in sources.documents
         )
         for text, name in zip_longest(texts, names):
