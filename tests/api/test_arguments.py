@@ -12,7 +12,6 @@ import pytest
 
 import greenadapt
 from greenadapt.errors import MissingError, UsageError
-from tests.conftest import Run
 from tests.support.small_tasks import TinyModel
 
 NOWHERE = "/nowhere"
@@ -56,7 +55,7 @@ def test_what_is_no_adapted_model_says_so() -> None:
         ADAPTED.neighbours()
 
 
-def test_numbers_of_numpy_paths_and_columns_are_taken(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
+def test_numbers_of_numpy_paths_and_columns_are_taken(tiny_model: TinyModel) -> None:
     model = greenadapt.TaskModel(Path(tiny_model("BertForQuestionAnswering", initializer_range=0.3)))
     texts = ["the virus", "the patient"]
     forms: list[Any] = [iter(texts), tuple(texts), np.array(texts), dict.fromkeys(texts)]
@@ -64,10 +63,6 @@ def test_numbers_of_numpy_paths_and_columns_are_taken(tiny_model: TinyModel, tmp
     expected = model.answer(texts, "the virus was here", top=np.int64(1))  # type: ignore[arg-type]
     for form in forms:
         assert model.answer(form, "the virus was here") == expected
-    (tmp_path / "a.txt").write_text("the virus was here\n")
-    run_alone("index", "--documents", "a.txt", "-o", "ix")
-    index = greenadapt.Index(tmp_path / "ix")
-    assert [passage.document for passage in index.search("virus", np.int64(3))] == ["a.txt:1"]  # type: ignore[arg-type]
 
 
 def test_lone_surrogates_are_replaced_as_in_files_with_a_warning(tiny_model: TinyModel, tmp_path: Path) -> None:

@@ -3,25 +3,14 @@
 import subprocess
 import sys
 
-import pytest
-
-import greenadapt
-
 
 def test_the_import_loads_nothing_heavy_and_the_names_are_there() -> None:
     code = (
         "import sys, greenadapt\n"
         "heavy = ['numpy', 'torch', 'typer', 'rich', 'pydantic', 'tokenizers', 'greenadapt.config']\n"
-        "print([name for name in heavy if name in sys.modules], set(greenadapt.__all__) <= set(dir(greenadapt)))\n"
-        "greenadapt.load\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+        "print([name for name in greenadapt.__all__ if getattr(greenadapt, name).__name__ != name])\n"
         "print([name for name in ('torch', 'transformers', 'typer') if name in sys.modules])"
     )
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert finished.stdout.splitlines() == ["[] True", "[]"]
-
-
-def test_every_name_is_what_it_is_called() -> None:
-    for name in greenadapt.__all__:
-        assert getattr(greenadapt, name).__name__ == name
-    with pytest.raises(AttributeError, match="no attribute 'adopt'"):
-        greenadapt.adopt  # type: ignore[attr-defined]  # noqa: B018
+    assert finished.stdout.splitlines() == ["[]", "[]", "[]"]

@@ -14,6 +14,7 @@ import pytest
 
 from greenadapt.cli import boundary
 from tests.cli.test_commands import text
+from tests.conftest import Run
 
 _CHECKPOINT_AT_ONCE = (
     "from greenadapt.cli import main; from greenadapt.vectors import cbow; cbow.CHECKPOINT_SECONDS = 0; main()"
@@ -116,11 +117,11 @@ def test_a_signal_is_one_line_and_leaves_a_checkpoint(
 
 
 @pytest.mark.slow
-def test_a_locale_without_utf8_gets_question_marks(tmp_path: Path) -> None:
+def test_a_locale_without_utf8_gets_question_marks(run_alone: Run, tmp_path: Path) -> None:
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     environment.pop("PYTHONIOENCODING", None)
     (tmp_path / "text.txt").write_text("red Äpfel", "utf-8")
-    start("index", "--documents", "text.txt", "-o", "px", cwd=tmp_path).communicate(timeout=60)
+    run_alone("index", "--documents", "text.txt", "-o", "px")
     for options in ([], ["--json"]):
         process = start("search", "px", "red", *options, cwd=tmp_path, env=environment)
         out, error = process.communicate(timeout=60)

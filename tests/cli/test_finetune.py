@@ -95,7 +95,21 @@ MEMORY = (
 def test_the_cards_command_gives_the_same(
     run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
 ) -> None:
-    options = (*QUICK, "--seed", 3, "--seeds", 2, "--chunk", 4, "--weight-decay", 0.1, "--dev", "test.tsv")
+    options = (
+        *QUICK,
+        "--seed",
+        3,
+        "--seeds",
+        2,
+        "--chunk",
+        4,
+        "--weight-decay",
+        0.1,
+        "--dev",
+        "test.tsv",
+        "--max-steps",
+        3,
+    )
     run_alone("finetune", "-m", tiny_model(), *files, *options, *MEMORY, "--keep", "best", "-o", "run")
     card = (tmp_path / "run" / "README.md").read_text("utf-8")
     (command,) = re.findall(r"^greenadapt (finetune .*)$", card, re.MULTILINE)
@@ -127,7 +141,7 @@ def test_by_the_corpus_it_was_adapted_to(
 def test_a_comparison(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
     base = model.parent / "base"
-    compared = ("--seeds", 2, "--compare", base, "--reference", base)
+    compared = ("--max-steps", 3, "--seeds", 2, "--compare", base, "--reference", base)
     command = ("finetune", "-m", model, *files, *QUICK, *compared, "-o", "run")
     report = json.loads(run_alone(*command, "--json").stdout)
     ours, row, reference = report["comparison"]

@@ -95,12 +95,12 @@ def test_a_killed_worker_comes_back_and_signals_wait_for_what_is_being_answered(
 
 
 class Worker:
-    """A process that ends as soon as it starts if ``exitcode`` is set."""
+    """A process that runs until a test sets its ``exitcode``."""
 
-    exit_codes: list[int | None]
+    exitcode: int | None = None
 
     def __init__(self, *_: Any) -> None:
-        self.exitcode = self.exit_codes.pop(0)
+        pass
 
     def is_alive(self, timeout: float) -> bool:
         return self.exitcode is None
@@ -111,38 +111,28 @@ class Worker:
     kill = join = start
 
 
-@pytest.fixture
-def supervised(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Workers that end with these codes → warnings, the number of workers left, and whether the server goes on."""
+def test_a_worker_that_cannot_start_ends_the_server_unless_others_have_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("uvicorn.supervisors.multiprocess.Process", Worker)
     monkeypatch.setattr(module, "Process", Worker)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-
-    def watch(
-        *exit_codes: int | None, killed: int | None = None, hangs_up: bool = False
-    ) -> tuple[list[str], int, bool]:
-        Worker.exit_codes, progress = [*exit_codes], Notes()
-        config: Any = SimpleNamespace(workers=2)
-        supervisor = module._Supervisor(config, None, progress)  # type: ignore[arg-type]
-        supervisor.init_processes()
-        if killed is not None:
-            supervisor.processes[killed].exitcode = -9
-        for _ in range(3):
-            supervisor.keep_subprocess_alive()
-        if hangs_up:
-            supervisor.handle_hup()
-        return progress.lines, len(supervisor.processes), not supervisor.should_exit.is_set()
-
-    return watch
-
-
-def test_a_worker_that_cannot_start_ends_the_server_unless_others_have_started(supervised: Any) -> None:
-    assert supervised(None, None, None, killed=0) == ([], 2, True)
-    assert supervised(None, None, hangs_up=True) == ([], 2, False)
-    assert supervised(None, STARTUP_FAILURE) == ([], 2, False)
-    [warning], n_workers, goes_on = supervised(None, None, STARTUP_FAILURE, killed=1)
-    assert "1 of 2 go on" in warning
-    assert (n_workers, goes_on) == (1, True)
+    progress, config = Notes(), SimpleNamespace(workers=2)
+    supervisor: Any = module._Supervisor(config, None, progress)  # type: ignore[arg-type]
+    supervisor.handle_hup()
+    assert supervisor.should_exit.is_set()
+    supervisor.should_exit.clear()
+    supervisor.init_processes()
+    killed, other = supervisor.processes
+    killed.exitcode = -signal.SIGKILL
+    supervisor.keep_subprocess_alive()
+    [again, _] = supervisor.processes
+    assert again is not killed
+    again.exitcode = STARTUP_FAILURE
+    supervisor.keep_subprocess_alive()
+    assert (supervisor.processes, supervisor.should_exit.is_set()) == ([other], False)
+    assert "1 of 2 go on" in progress.lines[-1]
+    other.exitcode = STARTUP_FAILURE
+    supervisor.keep_subprocess_alive()
+    assert supervisor.should_exit.is_set()
 
 
 def test_what_cannot_be_served_is_refused_at_once(
