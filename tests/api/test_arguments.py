@@ -1,7 +1,7 @@
 """Wrong arguments of any method are one ``UsageError`` that names them; texts with lone surrogates are read."""
 
-import importlib
 from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,7 +59,7 @@ def test_numbers_of_numpy_paths_and_columns_are_taken(tiny_model: TinyModel) -> 
     model = greenadapt.TaskModel(Path(tiny_model("BertForQuestionAnswering", initializer_range=0.3)))
     texts = ["the virus", "the patient"]
     forms: list[Any] = [iter(texts), tuple(texts), np.array(texts), dict.fromkeys(texts)]
-    forms += [importlib.import_module(name).Series(texts) for name in ("pandas", "polars") if find_spec(name)]
+    forms += [import_module(name).Series(texts) for name in ("pandas", "polars") if find_spec(name)]
     expected = model.answer(texts, "the virus was here", top=np.int64(1))  # type: ignore[arg-type]
     for form in forms:
         assert model.answer(form, "the virus was here") == expected

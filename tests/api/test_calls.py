@@ -1,10 +1,11 @@
 """The functions do what the commands do, take data in all its forms, and raise errors instead of exiting."""
 
-import importlib.util
 import json
 import warnings
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -92,25 +93,15 @@ def test_adapt_writes_what_the_command_writes_and_finds_it_again(
         ours.neighbours("\ud800")
 
 
-def frames() -> dict[str, Callable[[list[dict[str, Any]]], Any]]:
-    """Libraries that are installed → what makes a table of records."""
-    kinds: dict[str, Callable[[list[dict[str, Any]]], Any]] = {"records": list, "generator": iter}
-    makers = {"pandas": "DataFrame", "polars": "DataFrame", "datasets": "Dataset"}
-    for name, kind in makers.items():
-        if importlib.util.find_spec(name) is not None:
-            maker = getattr(importlib.import_module(name), kind)
-            kinds[name] = maker.from_list if name == "datasets" else maker
-    return kinds
-
-
 @pytest.mark.slow
 def test_every_form_of_the_same_records_is_the_same_corpus(tmp_path: Path) -> None:
     from greenadapt.api.arguments import corpus_of, labelled_sources
 
     records = [{"text": f"Zeile {i} für alle", "label": "ab"[i % 2]} for i in range(5)]
-    names = {kind: corpus_of(make(records), tmp_path) for kind, make in frames().items()}
-    assert len(set(names.values())) == 1, names
-    [name] = set(names.values())
+    forms: list[Any] = [records, iter(records)]
+    forms += [import_module(name).DataFrame(records) for name in ("pandas", "polars") if find_spec(name)]
+    forms += [import_module("datasets").Dataset.from_list(records)] if find_spec("datasets") else []
+    [name] = {corpus_of(form, tmp_path) for form in forms}
     [source] = labelled_sources(iter(records), tmp_path, "train")
     assert lines(Path(source)) == records
     assert Path(source).stem == name
