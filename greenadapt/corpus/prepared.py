@@ -347,8 +347,8 @@ def prepare_corpus(  # noqa: PLR0913
     Returns counts: ``documents``, ``duplicates`` and ``text_bytes`` of the documents split, and ``lines``, ``tokens``
     and ``words`` of the result.
 
-    All processes together take about 150 MB plus 40 MB per worker plus 200 bytes per distinct word (measured by
-    ``benchmarks/corpus.py``) and 40 bytes per document, regardless of the length of the text.
+    All processes together take about 150 MB plus 40 MB per worker plus 200 bytes per distinct word and 40 bytes per
+    document, regardless of the length of the text.
     Raises ``InputError`` if there are no words, ``ResourceError`` if there is too little memory or disk.
     """
     check_resources(folder, max_memory, size_hint, progress)

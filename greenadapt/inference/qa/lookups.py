@@ -119,14 +119,13 @@ def _located(candidate: Candidate, question: Question, *, has_sentence: bool) ->
     assert start is not None  # "no answer" is not among the candidates
     assert end is not None
     begin = 0 if passage is None else passage.start
-    located = replace(candidate, start=begin + start, end=begin + end)
+    located = replace(candidate, document=question.document, start=begin + start, end=begin + end)
     if passage is not None:
         located = replace(located, title=passage.title, paragraph_start=begin)
     if has_sentence:
         first, last = sentence_around(question.context, start, end)
         located = replace(
             located,
-            document=question.document,
             sentence=question.context[first:last],
             sentence_start=begin + first,
             paragraph="" if passage is None else question.context,

@@ -88,6 +88,7 @@ def test_sentences_are_kept_of_what_may_be_told(opened: OpenedModel) -> None:
                 assert candidate.sentence[candidate.start - candidate.sentence_start :].startswith(candidate.text)
                 assert context[candidate.sentence_start :].startswith(candidate.sentence)
             assert {candidate.sentence for candidate in answers.candidates[2:]} == {""}
+            assert {candidate.document for candidate in answers.candidates} == {"a.txt"}
 
 
 def test_questions_that_fill_the_window_are_named(opened: OpenedModel) -> None:
