@@ -238,6 +238,8 @@ class FinetuneRequest:
     def _check_adapter(self) -> None:
         if self.adapter is None:
             return
+        if self.adapter.own_pooler and all(entry.config.task != "classification" for entry in self.tasks):
+            raise UsageError("--own-pooler is for classification, and no task is one", "leave it out")
         if self.memory is not None and self.memory_config.strategy == "logits":
             raise UsageError(
                 "--strategy logits shares a single head with the general model, and each task has its own",

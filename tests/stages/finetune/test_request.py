@@ -19,6 +19,7 @@ from tests.support.small_tasks import TinyModel, adapted, facts_file, session
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"adapter": AdapterConfig("none", own_pooler=True)}, "--own-pooler is for classification, and no task is one"),
         ({"training": TrainConfig(keep="best")}, "--keep best needs a development set: give one of the tasks"),
         (
             {"memory": "base", "memory_config": MemoryConfig(strategy="logits")},
@@ -28,7 +29,7 @@ from tests.support.small_tasks import TinyModel, adapted, facts_file, session
 )
 def test_requests_for_many_tasks_that_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        request(tmp_path, tmp_path, **changes)
+        request(tmp_path, tmp_path, ("ner",), **changes)
 
 
 @pytest.mark.parametrize(
@@ -59,9 +60,6 @@ def test_a_model_that_had_a_memory(tiny_model: TinyModel) -> None:
     start = Start.of(str(model), "base", MemoryConfig())
     assert (start.model.name, start.model.source) == ("tiny-medicine", str(model))
     assert start.memory is not None
-
-
-METRICS = {"a": "f1", "b": "by_class.x.f1"}
 
 
 def test_data_that_cannot_be(tmp_path: Path, tiny_model: TinyModel) -> None:
