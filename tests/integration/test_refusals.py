@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -98,14 +96,6 @@ def test_labels_that_are_not_those_of_the_head_are_refused(folder: Path, run_alo
     assert "the head in config.json has 5 (O, B-Disease" in line
 
 
-def test_files_that_decide_nothing_may_be_missing_or_other_ones(folder: Path, run_alone: Run) -> None:
-    before = run_alone(*PREDICT).stdout
-    shutil.rmtree(folder / "run" / "seeds")
-    (folder / "run" / "README.md").write_text("edited")
-    (folder / "run" / "note.txt").write_text("mine")
-    assert run_alone(*PREDICT).stdout == before
-
-
 @pytest.mark.parametrize("name", ["config.json", "manifest.json"])
 def test_broken_json_is_named(folder: Path, run_alone: Run, name: str) -> None:
     for broken in ("[]", "", '{"model'):
@@ -132,13 +122,6 @@ def test_words_of_another_model_are_refused(folder: Path, run_alone: Run) -> Non
     shutil.copyfile(folder / "base" / "config.json", folder / "adapted" / "config.json")
     line = last_line(run_alone("pretrain", "--model", "adapted", "--text", "corpus.txt", "-o", "out", code=1))
     assert "words.safetensors has words for 167 rows of the embedding, which has 163" in line
-
-
-def test_a_part_of_several_tasks_is_missed(two_tasks: Path, run_alone: Run) -> None:
-    (two_tasks / "tasks" / "ner" / "weights.safetensors").unlink()
-    (two_tasks.parent / "in.txt").write_text("the virus\n")
-    line = last_line(run_alone("predict", "-m", two_tasks, "--task", "ill.1", "-i", "in.txt", code=1))
-    assert "it has no tasks/ner/weights.safetensors, but manifest.json lists it" in line
 
 
 @pytest.mark.parametrize(
@@ -188,40 +171,6 @@ def test_weights_whose_sums_overflow_are_named(folder: Path, run_alone: Run) -> 
     (folder / "run" / "manifest.json").unlink()
     change(folder / "run", "classifier.weight", (), 3e38)
     assert "the model computes NaN or infinity" in last_line(run_alone(*PREDICT, code=1))
-
-
-def test_missing_files_are_told_before_torch_is_loaded(folder: Path) -> None:
-    (folder / "bad").mkdir()
-    for name in ("config.json", "tokenizer.json"):
-        shutil.copyfile(folder / "base" / name, folder / "bad" / name)
-    (folder / "broken.tsv").write_text("a word without a tag\n")
-    (folder / "broken.toml").write_text('[[task]]\nname = "a"\nkind = "ner"\ntrain = "broken.tsv"\n')
-    tune = ["finetune", "--model", "adapted", "--task", "ner", "-o", "out"]
-    options = [*tune, "--train", "train.tsv"]
-    commands = [
-        [*tune, "--train", "none.tsv"],
-        [*options, "--test", "none.tsv"],
-        [*options, "--test", "test.tsv", "--compare", "bad"],
-        [*options, "--dev", "broken.tsv"],
-        ["finetune", "--model", "adapted", "--tasks", "broken.toml", "-o", "out"],
-        ["finetune", "--model", "bad", "--task", "ner", "--train", "train.tsv"],
-        ["pretrain", "--model", "adapted", "--text", "corpus.txt", "-o", "full"],
-        ["predict", "-m", "bad", "-i", "in.txt"],
-        ["qa", "--model", "base", "--compare", "bad", "--context", "in.txt", "--question", "who"],
-        ["qa", "--model", "base", "--context", "in.txt", "--question", "who", "-o", "full"],
-    ]
-    code = f"""
-import sys
-from greenadapt.cli import app
-for command in {commands!r}:
-    try:
-        app(command)
-    except SystemExit as error:
-        print(error.code, "torch" in sys.modules, *command)
-"""
-    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder)
-    assert completed.stdout.splitlines() == [f"1 False {' '.join(command)}" for command in commands], completed.stderr
-    assert len(completed.stderr.splitlines()) == len(commands)
 
 
 def test_models_that_write_text_are_refused(run_alone: Run, folder: Path) -> None:

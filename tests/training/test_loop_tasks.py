@@ -11,7 +11,7 @@ import torch
 import transformers
 from torch.nn.functional import cross_entropy
 
-from greenadapt.config import AdapterConfig, RunConfig, Sampling, SamplingConfig, TrainConfig
+from greenadapt.config import AdapterConfig, RunConfig, SamplingConfig, TrainConfig
 from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
 from greenadapt.models.machine import Machine
 from greenadapt.models.rows import Rows
@@ -25,38 +25,15 @@ from tests.support.small_inputs import NER, QA, TEXTS, assert_same, by_hand, ite
 pytestmark = pytest.mark.usefixtures("one_thread")
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 HEADS = {"tags": NER, "texts": TEXTS, "answers": QA}
-SIZES = {"tags": 11, "texts": 11, "answers": 5}
-PALS = AdapterConfig("pals", size=34)
 SEED = 5
 Build = Callable[..., Path]
 
 
-def _model(build: Build, adapter: AdapterConfig = PALS, heads: dict[str, str] = HEADS, **config: Any) -> MultitaskModel:
-    encoder = transformers.BertModel.from_pretrained(build(name=f"bert{len(config)}", **config))
-    specs = {name: TaskHeadSpec(head, 2 if head == QA else 3, adapter) for name, head in heads.items()}
+def _model(build: Build) -> MultitaskModel:
+    encoder = transformers.BertModel.from_pretrained(build(name="bert", **NO_DROPOUT))
+    adapter = AdapterConfig("pals", size=34)
+    specs = {name: TaskHeadSpec(head, 2 if head == QA else 3, adapter) for name, head in HEADS.items()}
     return MultitaskModel.of(encoder, specs, SEED)
-
-
-def _items(longest: int = 20) -> dict[str, Any]:
-    return {name: items_of(head, SIZES[name], longest, seed) for seed, (name, head) in enumerate(HEADS.items())}
-
-
-def _feed(
-    train: TrainConfig, sampling: Sampling = "round-robin", items: Any = None, seed: int = SEED, **run: Any
-) -> Feed:
-    datasets = [
-        replace(TaskDataset.of(inputs, Rows.all(400), HEADS[name], 0), task=name, n_examples=len(inputs))
-        for name, inputs in (items or _items()).items()
-    ]
-    return Feed(datasets, Plan(train, RunConfig(**run), seed), SamplingConfig(sampling))
-
-
-def _training(model: Any, feed: Feed) -> Training:
-    return Training(model, feed, Machine.start("float32"))
-
-
-def _train(**changes: Any) -> TrainConfig:
-    return TrainConfig(**{"epochs": 2, "batch_size": 4, "learning_rate": 1e-3, "weight_decay": 0.1, **changes})
 
 
 def _plain(model: MultitaskModel, items: Any, feed: Feed) -> list[float]:
@@ -96,11 +73,19 @@ def _plain(model: MultitaskModel, items: Any, feed: Feed) -> list[float]:
 @pytest.mark.usefixtures("steady_adam")
 def test_it_learns_what_plain_torch_learns(tiny_model: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "MAX_NORM", 0.5)
-    items = _items()
-    items["answers"] = items_of(QA, 5, 4)  # of one length, as plain torch takes padding for possible answers
-    feed = _feed(_train(warmup=0.25, max_steps=12), "anneal", items, max_tokens=30)
-    ours, theirs = _model(tiny_model, **NO_DROPOUT), _model(tiny_model, **NO_DROPOUT)
-    training = _training(ours, feed)
+    items = {
+        "tags": items_of(NER, 11, 20, 0),
+        "texts": items_of(TEXTS, 11, 20, 1),
+        "answers": items_of(QA, 5, 4),  # of one length, as plain torch takes padding for possible answers
+    }
+    datasets = [
+        replace(TaskDataset.of(inputs, Rows.all(400), HEADS[name], 0), task=name, n_examples=len(inputs))
+        for name, inputs in items.items()
+    ]
+    train = TrainConfig(epochs=2, batch_size=4, learning_rate=1e-3, weight_decay=0.1, warmup=0.25, max_steps=12)
+    feed = Feed(datasets, Plan(train, RunConfig(max_tokens=30), SEED), SamplingConfig("anneal"))
+    ours, theirs = _model(tiny_model), _model(tiny_model)
+    training = Training(ours, feed, Machine.start("float32"))
     assert [step.loss for step in training.train_steps()] == pytest.approx(_plain(theirs, items, feed), abs=1e-5)
     assert_same(weights_of(theirs), weights_of(ours), atol=2e-6)
     rates = [learning_rate(k, 12, 0.25, 1e-3) for k in range(12)]

@@ -9,7 +9,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.corpus.text import Document
 from greenadapt.tasks.base import Encoder
 from greenadapt.training.packed_text import PackedText, PackedView, pack
-from tests.support.small_tasks import TinyModel, adapted, expand
+from tests.support.small_tasks import TinyModel, adapted
 from tests.support.small_texts import documents, packed
 
 
@@ -50,17 +50,6 @@ def test_a_word_longer_than_an_input_is_left_out(tiny_model: TinyModel, tmp_path
     ids = text.views[0].ids.tolist()
     names = [encoder.tokenizer.base.id_to_token(row) for row in ids]
     assert names == ["[CLS]", "the", "[SEP]", "[CLS]", "heart", "[SEP]"]
-
-
-def test_a_byte_level_tokenizer(tiny_model: TinyModel, tmp_path: Path) -> None:
-    model = expand(tiny_model("RobertaModel", name="base"), tmp_path / "adapted")
-    text, encoder = packed(model, tmp_path / "text", documents(20), max_length=20)
-    for view in text.views:
-        assert np.diff(view.offsets).max() <= 20
-        assert (view.ids[view.offsets[:-1]] == encoder.special.cls).all()
-        assert (view.ids[view.offsets[1:] - 1] == encoder.special.sep).all()
-    base, expanded = text.views[0], text.views[-1]
-    assert all(characters(encoder, base, i) == characters(encoder, expanded, i) for i in range(len(text)))
 
 
 def test_a_share_is_held_out_by_content(tiny_model: TinyModel, tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
-from collections.abc import Iterator
-from contextlib import contextmanager
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,10 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TrainConfig
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel
-from greenadapt.progress import Bar, Silent
-from greenadapt.training import loop
+from greenadapt.progress import Silent
 from greenadapt.training.pretrain import Pretraining, PretrainRun
 from tests.conftest import Notes
-from tests.support.small_tasks import TinyModel, adapted, lines, read_json
+from tests.support.small_tasks import Signalling, TinyModel, adapted, lines, read_json
 from tests.support.small_texts import documents, packed
 
 pytestmark = pytest.mark.usefixtures("one_thread", "small")
@@ -97,44 +95,18 @@ def test_a_new_head_is_trained_alone_first(tiny_model: TinyModel, tmp_path: Path
     assert losses[0]["base"] < losses[1]["base"] - 0.05
 
 
-class _Stopping(Notes):
-    """Interrupts the ``label`` bar after some steps."""
-
-    def __init__(self, label: str, steps: int) -> None:
-        super().__init__()
-        self.label, self.steps = label, steps
-
-    @contextmanager
-    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
-        outer = self
-
-        class Counting:
-            def advance(self, amount: float, **facts: str) -> None:
-                outer.steps -= bool(facts) and label == outer.label
-                if outer.steps < 0:
-                    raise KeyboardInterrupt
-
-            def skip(self, amount: float) -> None:
-                pass
-
-        yield Counting()
-
-
 @pytest.mark.slow
-def test_an_interrupted_run_goes_on_to_the_same_bits(
-    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loop, "CHECKPOINT_STEPS", 2)
+def test_an_interrupted_run_goes_on_to_the_same_bits(tiny_model: TinyModel, tmp_path: Path) -> None:
     model, notes = adapted(tiny_model), list[str]()
     whole = trained_weights(setup(model, tmp_path), tmp_path / "whole")
-    for label, steps in (("new head", 5), ("training", 7)):
-        progress: Notes = _Stopping(label, steps)
+    for steps in (5, 7):  # of the new head, and of the whole model
+        progress: Notes = Signalling(signal.SIGINT, steps)
         with pytest.raises(KeyboardInterrupt):
             trained_weights(setup(model, tmp_path, progress=progress), tmp_path / "run")
         notes += progress.notes
     progress = Notes()
     again = trained_weights(setup(model, tmp_path, progress=progress), tmp_path / "run")
-    assert [*notes, *progress.notes] == ["resuming from step 4 of the new head", "resuming from step 6"]
+    assert [*notes, *progress.notes] == ["resuming from step 5 of the new head", "resuming from step 7"]
     assert set(again) == set(whole)
     for name, weight in whole.items():
         np.testing.assert_array_equal(again[name], weight, err_msg=name)

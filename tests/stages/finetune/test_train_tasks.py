@@ -10,8 +10,8 @@ import transformers
 from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.train import read_scores
 from greenadapt.store.results import verified
-from tests.support.small_multitask import CONFIGS, request, said, same, task_file
-from tests.support.small_tasks import TinyModel, adapted, expand, session
+from tests.support.small_multitask import CONFIGS, request, same, task_file
+from tests.support.small_tasks import TinyModel, adapted, session
 
 Json = dict[str, Any]
 NAMES = tuple(CONFIGS)
@@ -38,13 +38,3 @@ def test_all_kinds_of_tasks(tiny_model: TinyModel, tmp_path: Path) -> None:
     assert plain.config.architectures == ["BertModel"]
     assert result.manifest.counts["train"] == 4 * 24
     assert not finetune(in_folder, of_all_kinds).fresh
-
-
-@pytest.mark.slow
-def test_an_expanded_model_keeps_its_tasks(tiny_model: TinyModel, tmp_path: Path) -> None:
-    base = tiny_model(name="base", initializer_range=0.1)
-    folder = finetune(session(tmp_path, "many"), request(tmp_path, base)).folder
-    grown = expand(folder, tmp_path / "grown")
-    for name in ("ner", "ill.1"):
-        assert said(grown, name, pool="base") == said(folder, name, pool="base")
-        assert said(grown, name, pool="expanded") != said(folder, name, pool="base")
