@@ -201,12 +201,12 @@ class Training:
         import torch
 
         from greenadapt.checkpoints.reader import Checkpoint
-        from greenadapt.config import RunConfig, TrainConfig
+        from greenadapt.config import TrainConfig
         from greenadapt.models.machine import Machine
         from greenadapt.models.rows import Rows
         from greenadapt.models.weights import open_model
         from greenadapt.training.batches import TaskDataset
-        from greenadapt.training.feed import Feed, Plan
+        from greenadapt.training.feed import Feed
         from greenadapt.training.loop import Training as Loop
 
         rows = Rows.seen(self.items, self.encoder.special)
@@ -215,7 +215,7 @@ class Training:
         table = TaskDataset.of(self.items, rows, self.task.head, self.encoder.special.pad)
         return Loop(
             model,
-            Feed([table], Plan(train, RunConfig(), SEED)),
+            Feed([table], train, SEED),
             Machine.start("auto" if torch.cuda.is_available() else "float32"),
         )
 

@@ -78,12 +78,12 @@ def make_items(arguments: argparse.Namespace, size: int, n_rows: int) -> list[An
 def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[str, float]:
     """Seconds of the median step, and bytes of memory."""
     from greenadapt.checkpoints.reader import Checkpoint
-    from greenadapt.config import RunConfig, TrainConfig
+    from greenadapt.config import TrainConfig
     from greenadapt.models.machine import Machine
     from greenadapt.models.rows import Rows
     from greenadapt.models.weights import open_model
     from greenadapt.training.batches import TaskDataset
-    from greenadapt.training.feed import Feed, Plan
+    from greenadapt.training.feed import Feed
     from greenadapt.training.loop import Training
 
     checkpoint = Checkpoint.open(arguments.work / str(size))
@@ -100,7 +100,7 @@ def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[
         rows = Rows.of(items, PAD, ())
         model = open_model(checkpoint, HEAD, LABELS, rows, SEED)
     config = TrainConfig(epochs=1, batch_size=arguments.batch_size, weight_decay=arguments.weight_decay)
-    feed = Feed([TaskDataset.of(items, rows, HEAD, PAD)], Plan(config, RunConfig(), SEED))
+    feed = Feed([TaskDataset.of(items, rows, HEAD, PAD)], config, SEED)
     training = Training(model, feed, machine)
     seconds, begin = [], time.perf_counter()
     for _ in training.train_steps():

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from greenadapt.config import Mix, RunConfig, Sampling, SamplingConfig, TrainConfig
+from greenadapt.config import Mix, Sampling, SamplingConfig, TrainConfig
 from greenadapt.store.arrays import Array, BoolArray, IntArray
 from greenadapt.training.batches import Dataset
 
@@ -100,15 +100,6 @@ def schedule(
     return tasks
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The settings and the seed of a training."""
-
-    train: TrainConfig
-    run: RunConfig
-    seed: int
-
-
 @dataclass(frozen=True, eq=False)
 class Draw:
     """The items of a step: ``items`` (b,) int64 of ``dataset``, and whether each is read in the expanded tokenization,
@@ -132,7 +123,8 @@ class Feed:
     """
 
     datasets: Sequence[Dataset]
-    plan: Plan
+    train: TrainConfig
+    seed: int
     sampling: SamplingConfig = SamplingConfig()  # noqa: RUF009  (it is frozen)
     """How the task of a step is chosen."""
     _orders: dict[int, tuple[int, IntArray, BoolArray]] = field(init=False, default_factory=dict)
@@ -146,16 +138,16 @@ class Feed:
     @property
     def n_steps(self) -> int:
         """The number of optimizer steps of the training."""
-        n = self.plan.train.epochs * self.steps_an_epoch
-        return min(n, self.plan.train.max_steps or n)
+        n = self.train.epochs * self.steps_an_epoch
+        return min(n, self.train.max_steps or n)
 
     def draw(self, step: int) -> Draw:
         """The labelled inputs of a step, from 0."""
-        dataset_index, train = int(self.schedule[step]), self.plan.train
+        dataset_index, train = int(self.schedule[step]), self.train
         dataset, size = self.datasets[dataset_index], train.batch_size
         n_passes, position = divmod(int(self._n_earlier_steps[step]), self._n_batches[dataset_index])
         if dataset_index not in self._orders or self._orders[dataset_index][0] != n_passes:
-            seed = self.plan.seed if dataset.task is None else task_seed(self.plan.seed, dataset.task)
+            seed = self.seed if dataset.task is None else task_seed(self.seed, dataset.task)
             self._orders[dataset_index] = n_passes, *draw_pass(dataset.n_items, train.mix, size, seed, n_passes)
         _, items, expanded = self._orders[dataset_index]
         part = slice(position * size, (position + 1) * size)
@@ -166,7 +158,7 @@ class Feed:
         """The index of the dataset of each step: (n_steps,) int64."""
         sizes = [dataset.n_examples for dataset in self.datasets]
         epochs = -(-self.n_steps // self.steps_an_epoch)  # fewer than in the settings if steps are limited
-        return schedule(sizes, self.sampling, self.steps_an_epoch, self.n_steps, epochs, self.plan.seed)
+        return schedule(sizes, self.sampling, self.steps_an_epoch, self.n_steps, epochs, self.seed)
 
     @cached_property
     def _n_earlier_steps(self) -> IntArray:
@@ -180,7 +172,7 @@ class Feed:
     @cached_property
     def _n_batches(self) -> list[int]:
         """The number of batches of a pass over each dataset; the last may be smaller."""
-        train = self.plan.train
+        train = self.train
         views = 2 if train.mix == "both" else 1
         return [-(-dataset.n_items * views // train.batch_size) for dataset in self.datasets]
 

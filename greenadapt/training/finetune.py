@@ -40,7 +40,7 @@ from greenadapt.tasks.base import Encoder, Input, TaskData
 from greenadapt.tasks.metrics import average, metric_of
 from greenadapt.training.batches import Dataset, TaskDataset
 from greenadapt.training.evaluation import Evaluation, stacked
-from greenadapt.training.feed import Feed, Plan
+from greenadapt.training.feed import Feed
 from greenadapt.training.loop import RunRecord, Step, Training
 
 _REPEATED = 5  # times, beside predicted examples
@@ -256,8 +256,8 @@ class FinetuneRun:
             self.n_inputs[data.name] = dataset.n_items
             self._chance[data.name] = dataset.chance
             datasets.append(replace(dataset, task=data.name or None, n_examples=len(data.train)))
-        feed = Feed(datasets, Plan(setup.train, setup.run, seed), setup.sampling)
-        self.training = Training(self.model, feed, setup.machine)
+        feed = Feed(datasets, setup.train, seed, setup.sampling)
+        self.training = Training(self.model, feed, setup.machine, setup.run.max_tokens)
 
     def train(self) -> None:
         """Make the remaining steps; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk."""

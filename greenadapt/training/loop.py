@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from greenadapt.config import RunConfig
 from greenadapt.errors import InputError, duration
 from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.weights import takes_segments, write_tensors
@@ -165,8 +166,8 @@ class Training:
     are the whole state. Steps do not change weights without a gradient, such as those of other tasks.
     """
 
-    def __init__(self, model: Any, feed: Feed, machine: Machine) -> None:
-        run, train = feed.plan.run, feed.plan.train
+    def __init__(self, model: Any, feed: Feed, machine: Machine, max_tokens: int = RunConfig.max_tokens) -> None:
+        train = feed.train
         self.model = model
         self.number = 0
         """The number of steps made."""
@@ -174,8 +175,8 @@ class Training:
         """Factor by which weight decay has multiplied the rows of the embedding that the model does not hold."""
         self.steps_an_epoch = feed.steps_an_epoch
         self.n_steps = feed.n_steps
-        self._feed, self._plan, self._machine = feed, feed.plan, machine
-        self._cut = Cut(run.max_tokens, machine.overhead)
+        self._feed, self._machine, self._max_tokens = feed, machine, max_tokens
+        self._cut = Cut(max_tokens, machine.overhead)
         self._has_segments = takes_segments(model)
         # A step of one of several tasks does not use the weights of the others.
         self._forward_model = machine.prepare(model, leaves_weights_out=len(feed.datasets) > 1)
@@ -211,7 +212,7 @@ class Training:
                 step = self._update(share, loss)
             except torch.cuda.OutOfMemoryError:
                 n_inputs, n_pieces = max((batch.ids.shape for batch in share.batches), key=math.prod)
-                raise too_large(n_inputs, n_pieces, self._plan.run.max_tokens) from None
+                raise too_large(n_inputs, n_pieces, self._max_tokens) from None
             yield step
 
     def run(
@@ -312,7 +313,7 @@ class Training:
         machine, dataset = self._machine, share.draw.dataset
         task = {} if dataset.task is None else {"task": dataset.task}
         self._forward_model.train()
-        machine.seed(int(random_bits(1, self._plan.seed, Purpose.DROPOUT, self.number, machine.rank)[0]))
+        machine.seed(int(random_bits(1, self._feed.seed, Purpose.DROPOUT, self.number, machine.rank)[0]))
         self._optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=machine.device)
         for number, batch in enumerate(share.batches, 1):
@@ -326,7 +327,7 @@ class Training:
         return machine.total(total) / machine.processes
 
     def _update(self, share: _StepShare, mean_loss: torch.Tensor) -> Step:
-        train, number = self._plan.train, self.number + 1
+        train, number = self._feed.train, self.number + 1
         epoch = self.epoch
         norm = torch.nn.utils.clip_grad_norm_(self._weights.values(), MAX_NORM)
         loss, grad_norm = torch.stack([mean_loss, norm]).tolist()

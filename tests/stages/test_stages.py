@@ -213,6 +213,4 @@ def test_options_of_the_text_need_not_be_repeated(session: Session, corpus: str,
 def test_less_text_is_read_more_often(n_words: int, epochs: int) -> None:
     assert w2v.with_schedule(W2VConfig(), n_words) == W2VConfig(epochs=epochs, alpha=0.05)
     assert w2v.with_schedule(W2VConfig(alpha=0.1), n_words) == W2VConfig(epochs=epochs, alpha=0.1)
-    assert (
-        w2v.with_schedule(W2VConfig(epochs=5, alpha=0.025), n_words) == W2VConfig()
-    )
+    assert w2v.with_schedule(W2VConfig(epochs=5, alpha=0.025), n_words) == W2VConfig()

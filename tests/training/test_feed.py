@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.config import Mix, RunConfig, Sampling, SamplingConfig, TrainConfig
+from greenadapt.config import Mix, Sampling, SamplingConfig, TrainConfig
 from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Feature, Input
 from greenadapt.training.batches import TaskDataset
-from greenadapt.training.feed import Draw, Feed, Plan, draw_pass, exponent, probabilities, schedule
+from greenadapt.training.feed import Draw, Feed, draw_pass, exponent, probabilities, schedule
 
 TEXTS = "SequenceClassification"
 SIZES = {"a": 11, "b": 4, "c": 11}
@@ -26,13 +26,13 @@ def _dataset(n_items: int, task: str | None = None, n_examples: int = 0) -> Task
     return replace(dataset, task=task, n_examples=n_examples)
 
 
-def _plan(seed: int, **train: Any) -> Plan:
-    return Plan(TrainConfig(**{"epochs": 3, "batch_size": 4, **train}), RunConfig(), seed)
+def _train(**changes: Any) -> TrainConfig:
+    return TrainConfig(**{"epochs": 3, "batch_size": 4, **changes})
 
 
 def _feed(sampling: SamplingConfig | None = None, seed: int = 1, sizes: Any = None, **train: Any) -> Feed:
     datasets = [_dataset(n, name, n) for name, n in (sizes or SIZES).items()]
-    return Feed(datasets, _plan(seed, **train), sampling or SamplingConfig())
+    return Feed(datasets, _train(**train), seed, sampling or SamplingConfig())
 
 
 def _draws(feed: Any, task: str | None = None) -> list[Draw]:
@@ -41,7 +41,7 @@ def _draws(feed: Any, task: str | None = None) -> list[Draw]:
 
 
 def test_one_dataset_is_gone_through_once_an_epoch() -> None:
-    feed = Feed([_dataset(11)], _plan(5))
+    feed = Feed([_dataset(11)], _train(), 5)
     assert (feed.steps_an_epoch, feed.n_steps) == (3, 9)
     for epoch in range(3):
         items, expanded = draw_pass(11, "sample", 4, 5, epoch)
@@ -54,7 +54,7 @@ def test_one_dataset_is_gone_through_once_an_epoch() -> None:
 
 def test_examples_decide_and_not_the_parts_that_they_have() -> None:
     datasets = [_dataset(4, "a", 90), _dataset(40, "b", 10)]
-    feed = Feed(datasets, _plan(1, epochs=1), SamplingConfig("proportional", 1000))
+    feed = Feed(datasets, _train(epochs=1), 1, SamplingConfig("proportional", 1000))
     assert np.bincount(feed.schedule) / 1000 == pytest.approx([0.9, 0.1], abs=0.04)
 
 

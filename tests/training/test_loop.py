@@ -10,7 +10,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from greenadapt.config import RunConfig, TrainConfig
+from greenadapt.config import TrainConfig
 from greenadapt.errors import InputError, ResourceError
 from greenadapt.models.machine import Machine
 from greenadapt.models.rows import Rows
@@ -18,7 +18,7 @@ from greenadapt.models.weights import open_model, trained_table, write_model
 from greenadapt.tasks.base import Input
 from greenadapt.training import loop
 from greenadapt.training.batches import TaskDataset
-from greenadapt.training.feed import Feed, Plan, draw_pass
+from greenadapt.training.feed import Feed, draw_pass
 from greenadapt.training.loop import (
     TENSORS,
     Position,
@@ -32,7 +32,8 @@ from tests.support.small_tasks import expanded, read_json
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-PLAN = Plan(TrainConfig(epochs=2, batch_size=4, learning_rate=1e-3), RunConfig(), seed=5)
+TRAIN = TrainConfig(epochs=2, batch_size=4, learning_rate=1e-3)
+SEED = 5
 Build = Callable[..., Path]
 
 
@@ -42,22 +43,16 @@ def _model(build: Build, head: str = NER, **config: Any) -> Any:
     return getattr(transformers, f"BertFor{head}").from_pretrained(folder)
 
 
-def _feed(plan: Plan, head: str = NER, items: list[Input] | None = None) -> Feed:
-    items = items or items_of(head)
-    return Feed([TaskDataset.of(items, Rows.all(400), head, 0)], plan)
+def _training(
+    model: Any, train: TrainConfig = TRAIN, head: str = NER, items: list[Input] | None = None, max_tokens: int = 4096
+) -> Training:
+    feed = Feed([TaskDataset.of(items or items_of(head), Rows.all(400), head, 0)], train, SEED)
+    return Training(model, feed, Machine.start("float32"), max_tokens)
 
 
-def _training(model: Any, plan: Plan = PLAN, head: str = NER, items: list[Input] | None = None) -> Training:
-    return Training(model, _feed(plan, head, items), Machine.start("float32"))
-
-
-def _with(train: dict[str, Any], **run: Any) -> Plan:
-    return replace(PLAN, train=replace(PLAN.train, **train), run=replace(PLAN.run, **run))
-
-
-def _plain(model: Any, items: list[Input], plan: Plan) -> list[float]:
+def _plain(model: Any, items: list[Input], train: TrainConfig) -> list[float]:
     """The same training as one would write it by hand with transformers: one batch a step, its own loss."""
-    train, n = plan.train, len(items)
+    n = len(items)
     per_epoch = -(-n // train.batch_size)
     n_steps = train.epochs * per_epoch
     decayed = [w for name, w in model.named_parameters() if not name.endswith("bias") and "LayerNorm" not in name]
@@ -69,7 +64,7 @@ def _plain(model: Any, items: list[Input], plan: Plan) -> list[float]:
     losses = []
     model.train()
     for epoch in range(train.epochs):
-        order, expanded = draw_pass(n, train.mix, train.batch_size, plan.seed, epoch)
+        order, expanded = draw_pass(n, train.mix, train.batch_size, SEED, epoch)
         for begin in range(0, n, train.batch_size):
             among = slice(begin, begin + train.batch_size)
             chosen = zip(order[among].tolist(), expanded[among].tolist(), strict=True)
@@ -92,11 +87,11 @@ def test_it_learns_what_plain_transformers_learns(
     monkeypatch.setattr(loop, "MAX_NORM", 0.5)
     # The inputs of QA are of one length here: transformers takes padding for possible answers.
     items = items_of(head, longest=longest)
-    plan = _with({"weight_decay": 0.1}, max_tokens=max_tokens)
+    train = replace(TRAIN, weight_decay=0.1)
     ours, theirs = _model(tiny_model, head, **NO_DROPOUT), _model(tiny_model, head, **NO_DROPOUT)
-    training = _training(ours, plan, head, items)
+    training = _training(ours, train, head, items, max_tokens)
     steps = list(training.train_steps())
-    losses = _plain(theirs, items, plan)
+    losses = _plain(theirs, items, train)
     assert [step.loss for step in steps] == pytest.approx(losses, abs=1e-5)
     assert_same(weights_of(theirs), weights_of(ours), atol=2e-6)
     rates = [learning_rate(k, 6, 0.1, 1e-3) for k in range(6)]
@@ -106,12 +101,11 @@ def test_it_learns_what_plain_transformers_learns(
 def test_only_the_rows_that_occur_learn_what_the_whole_table_learns(tiny_model: Build, tmp_path: Path) -> None:
     """With weight decay, dropout, clipping and several parts a step; most rows do not occur."""
     checkpoint, items = expanded(tiny_model, tmp_path, "Bert"), items_of()
-    plan = _with({"weight_decay": 0.1}, max_tokens=60)
     written = []
     for rows in (Rows.all(checkpoint.n_rows), Rows.of(items, 0, (2, 3))):
         model = open_model(checkpoint, NER, {"num_labels": 3}, rows, seed=5)
-        feed = Feed([TaskDataset.of(items, rows, NER, 0)], plan)
-        training = Training(model, feed, Machine.start("float32"))
+        feed = Feed([TaskDataset.of(items, rows, NER, 0)], replace(TRAIN, weight_decay=0.1), SEED)
+        training = Training(model, feed, Machine.start("float32"), max_tokens=60)
         assert [step.number for step in training.train_steps()] == [1, 2, 3, 4, 5, 6]
         table = trained_table(model, rows, checkpoint, training.shrink)
         write_model(model, table, tmp_path / str(len(rows)))
@@ -149,7 +143,8 @@ def test_two_processes_compute_the_gradient_of_one(
         if rank is not None:
             machine = type("", (OneOfTwo,), {"rank": rank})(**vars(machine))
         model = _model(tiny_model, **NO_DROPOUT)
-        training = Training(model, _feed(_with({"batch_size": batch_size}, max_tokens=40)), machine)
+        feed = Feed([TaskDataset.of(items_of(), Rows.all(400), NER, 0)], replace(TRAIN, batch_size=batch_size), SEED)
+        training = Training(model, feed, machine, max_tokens=40)
         losses.append(next(training.train_steps()).loss)
         gradients.append({name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None})
     assert sum(losses[1:]) == pytest.approx(losses[0], abs=1e-6)
@@ -187,7 +182,7 @@ def test_too_little_gpu_memory_names_the_batch_and_the_option(
     tiny_model: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = _model(tiny_model)
-    training = _training(model, _with({"batch_size": 11, "mix": "base"}))
+    training = _training(model, replace(TRAIN, batch_size=11, mix="base"))
     n = max(len(item.base[0]) for item in items_of())
 
     def full(*_: Any, **__: Any) -> None:
