@@ -1,6 +1,7 @@
 """Scoring models that are there: the figures of fine-tuning on its test set, and those of other scorers on others."""
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -87,19 +88,18 @@ def test_entities_of_other_files_are_scored_as_by_seqeval(
     for file, of_file in zip(files, evaluated, strict=True):
         parts = file.read_text().rstrip("\n").split("\n\n")
         gold = [tags_of([line.split("\t")[0] for line in part.split("\n")]) for part in parts]
-        for scored in of_file["seeds"]:
-            source = ("-i", file, "--format", "conll", "--seed", scored["seed"])
-            rows = run_alone("predict", "-m", folder, *source, "--bio").stdout.rstrip("\n").split("\n\n")
+        for scored, pool in product(of_file["seeds"], ("mean", "base", "expanded")):
+            options = ("--format", "conll", "--seed", scored["seed"], "--pool", pool, "--bio")
+            rows = run_alone("predict", "-m", folder, "-i", file, *options).stdout.rstrip("\n").split("\n\n")
             guesses = [[line.split("\t")[1] for line in row.split("\n")] for row in rows]
-            assert scored["test"]["f1"] == pytest.approx(f1_score(gold, guesses))
+            assert scored["test"]["views"][pool]["f1"] == pytest.approx(f1_score(gold, guesses))
     assert evaluated[0]["seeds"] != evaluated[1]["seeds"]
     views = evaluated[1]["seeds"][1]["test"]["views"]
-    for pool in ("base", "expanded"):
-        options = ("--seed", 1, "--pool", pool, "--predictions", f"{pool}.jsonl")
-        (of_pool,) = json_lines(run_alone("evaluate", "-m", folder, "--test", files[1], *options, "--json"))
-        assert [of_file["seed"] for of_file in of_pool["seeds"]] == [1]
-        assert of_pool["seeds"][0]["test"] == {**views[pool], "views": views}
-        assert views[pool]["f1"] == pytest.approx(f1_score(gold, [row["tags"] for row in lines(Path(f"{pool}.jsonl"))]))
+    (base,) = json_lines(
+        run_alone("evaluate", "-m", folder, "--test", files[1], "--seed", 1, "--pool", "base", "--json")
+    )
+    assert [of_file["seed"] for of_file in base["seeds"]] == [1]
+    assert base["seeds"][0]["test"] == {**views["base"], "views": views}
 
 
 def test_one_of_several_tasks(two_tasks: Path, run_alone: Run) -> None:
