@@ -204,13 +204,11 @@ class RowFormula:
         """Whether ``rows`` reads the mapped vectors; with ``form`` the map serves only figures and neighbours."""
         return self.name in ("map", "norm")
 
-    def fitted(self, known: KnownWords, words: Int64Array, sums: FormSums) -> "RowFormula":
-        """The recipe fitted on some ``words`` of the ``known`` ones: with the map of ``form``, whose ``sums`` they are
-        added to.
-        """
+    def fitted(self, known: KnownWords, added: Int64Array, sums: FormSums) -> "RowFormula":
+        """The recipe fitted on the words of ``sums`` and on those ``added`` from ``known``; only ``form`` is."""
         if self.name != "form":
             return self
-        sums.add(known, words, self.norm)
+        sums.add(known, added, self.norm)
         return replace(self, form=sums.fit(self.norm))
 
     def rows(self, vectors: Array, counts: Array, pieces: PieceIds = ()) -> FloatArray:
@@ -245,7 +243,7 @@ class NewRows:
         for begin in range(0, len(self.words), _BLOCK):
             block = slice(begin, begin + _BLOCK)
             indices = self.vector_indices[block]
-            pieces = () if self.recipe.needs_map else self.vocabulary.pieces(self.words[block])
+            pieces = self.vocabulary.pieces(self.words[block])
             yield self.recipe.rows(self.vectors.matrix[indices], self.vectors.counts[indices], pieces)
 
 
