@@ -21,7 +21,6 @@ from tests.support.pages import GROUP
             "--train 'a b.tsv' --train c.tsv --seeds 2 --out FOLDER",
         ),
         ("w2v -c https://me:secret@host/a.txt?token=secret --drop-duplicates", "--corpus a.txt --drop-duplicates"),
-        ("w2v --workspace /home/me/ws --dim 3", "--dim 3"),
         (f"neighbours {'x' * 5000} ~nobody-here \udcff", f"{'x' * 5000} '~nobody-here' '?'"),
         ("neighbours heart -c text", "heart --corpus text"),
         ("adapt -m bert /home/me/a.txt --seed 2", "a.txt --model bert --seed 2"),

@@ -176,24 +176,6 @@ def test_a_corpus_that_is_not_here_is_not_called_here(run: Run, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_costs_of_every_model_of_a_corpus(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
-    models = [tiny_model(name="one"), tiny_model(name="two")]
-    for model in models:
-        run("w2v", "-c", corpus, "-m", model, *QUICK)
-
-    def stages(*options: object) -> list[str]:
-        rows = json_lines(run("cost", *options, "--json"))
-        return [row["model"].split("-")[0] for row in rows if "stage" in row]
-
-    assert stages("-c", corpus) == ["one", "one", "two", "two"]
-    assert stages("-m", models[1]) == ["two", "two"]
-    table = run("cost").stdout
-    assert table.count("Cost of text-") == 2
-    assert not [line for line in table.splitlines() if line != line.rstrip()]
-    assert "no results for nothing" in last_line(run("cost", "-c", "nothing", code=1))
-
-
-@pytest.mark.slow
 def test_neighbours_of_many_words_and_of_any_number(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
     run("adapt", "-c", corpus, "-m", tiny_model(), *QUICK)
     ask = ("neighbours", "-c", corpus)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.config import CHOSEN_FOR_ENTITIES, MemoryConfig, RunConfig, TaskConfig, TrainConfig
+from greenadapt.config import CHOSEN_FOR_ENTITIES, TaskConfig, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.store.files import plain
@@ -228,23 +228,13 @@ def test_every_setting_of_a_task(requested: Requested, settings: dict[str, Any],
     assert plain(request.config()) == plain({**unset, **recorded, "save_logits": False, "seeds": [0]})
 
 
-def test_every_setting_of_a_run(requested: Requested, files: tuple[object, ...]) -> None:
-    settings = {"max_tokens": 99}
-    memory = {"memory": "other", "memory_attention": "cross"}
-    request = requested(*files, *as_options(settings | memory))
-    assert asdict(request.run) == settings
-    assert (request.memory, request.memory_config) == ("other", MemoryConfig(attention="cross"))
-    request = requested(*files)
-    assert (request.run, request.training) == (RunConfig(), TrainConfig())
-    assert request.tasks[0].config == TaskConfig(**CHOSEN_FOR_ENTITIES)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--seeds", 0), "--seeds is 0, must be greater than or equal to 1"),
         (("--reference", "x"), "--reference needs --compare"),
         (("--memory", "bertmodel", "--strategy", "logits", "--memory-layers", "2"), "has no effect with --strategy"),
+        (("--tasks", "tasks.toml"), "is for one task, but the file of --tasks describes each task: leave it out"),
         (("--adapter", "lhuc"), "--adapter is for tasks that share an encoder: use it with --tasks, or leave it out"),
     ],
 )
@@ -254,17 +244,6 @@ def test_wrong_usage(
     result = run_alone("finetune", "-m", tiny_model(), *files, *options, "-o", "run", code=2)
     assert message in last_line(result)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--train", "a.tsv"), "--train is for one task, but the file of --tasks describes each task: leave it out"),
-        (("--compare", "base"), "--compare is for one task, but the file of --tasks"),
-    ],
-)
-def test_options_that_do_not_go_with_a_file_of_tasks(run_alone: Run, options: Any, message: str) -> None:
-    assert message in last_line(run_alone("finetune", "--tasks", "tasks.toml", *options, code=2))
 
 
 def test_a_head_that_transformers_does_not_have(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:

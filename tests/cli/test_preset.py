@@ -86,8 +86,3 @@ def test_the_preset_of_cross_validation(
     values = {name: getattr(request.training, name) for name in PAPER}
     assert values == {**PAPER, "epochs": 3}
     assert request.automatic == frozenset()
-
-
-def test_a_command_that_follows_another_paper_has_no_preset(run_alone: Run) -> None:
-    assert "--preset" in run_alone("assess", "--help").stdout
-    assert "--preset" not in run_alone("pretrain", "--help").stdout  # G-MAP's settings are its defaults

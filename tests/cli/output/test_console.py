@@ -9,23 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from greenadapt.cli.output import console
-from greenadapt.store.results import Job, Outcome, Place, run
 from tests.conftest import Run, last_line
-
-
-def test_a_log_gets_plain_lines_and_stdout_stays_clean(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = console.make_progress()
-    progress.note("hello")
-    progress.warn("careful")
-    with progress.bar("training", 2_000_000, "words") as bar:
-        bar.advance(1_000_000)
-        bar.advance(1_000_000, lr="0.01")
-    out, err = capsys.readouterr()
-    assert out == ""
-    lines = err.splitlines()
-    assert lines[:2] == ["hello", "warning: careful"]
-    assert lines[2].startswith("training: 2M of 2M words in ")
-    assert lines[2].endswith("words/s, lr 0.01)")
 
 
 def test_a_log_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,20 +120,6 @@ def test_on_a_terminal_nothing_is_wider_and_nothing_is_lost(monkeypatch: pytest.
     assert screen.getvalue().count("漢") == 30
 
 
-def test_details_say_how_long_a_stage_took_and_where_it_is(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(console, "_is_quiet", True)
-    console.set_messages(is_verbose=True)
-    try:
-        for _ in range(2):
-            run(Place(tmp_path / "align"), Job("align", {}, {}), lambda folder: Outcome({}), console.make_progress())
-    finally:
-        console.set_messages()
-    [took] = capsys.readouterr().err.splitlines()
-    assert f" s, wrote {tmp_path / 'align'}" in took
-
-
 def test_verbose_says_what_is_set_where(run_alone: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GREENADAPT_COST_JSON", "true")
     messages = run_alone("cost", "--verbose").stderr.splitlines()
@@ -159,36 +129,14 @@ def test_verbose_says_what_is_set_where(run_alone: Run, tmp_path: Path, monkeypa
     assert "--verbose" in last_line(run_alone("cost", "-q", "-v", code=2))
 
 
-class Stream(io.StringIO):
-    def __init__(self, terminal: bool) -> None:
-        super().__init__()
-        self.terminal = terminal
-
-    def isatty(self) -> bool:
-        return self.terminal
-
-
 @pytest.mark.parametrize(
-    ("terminal", "environment", "colour"),
-    [
-        (True, {}, True),
-        (True, {"NO_COLOR": "1"}, False),
-        (True, {"TERM": "dumb"}, False),
-        (False, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
-    ],
+    ("environment", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
 )
-def test_colour(terminal: bool, environment: dict[str, str], colour: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a bar is drawn on a terminal only."""
+def test_colour(environment: dict[str, str], is_coloured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = on_terminal(monkeypatch)
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in {"TERM": "xterm", **environment}.items():
+    for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("sys.stderr", stream := Stream(terminal))
-    progress = console.make_progress()
-    progress.warn("careful")
-    assert ("\x1b[33m" in stream.getvalue()) == colour
-    with progress.bar("training", 10, "words") as bar:
-        bar.advance(10)
-    assert ("━" in stream.getvalue()) == terminal
-    after = stream.getvalue().split("careful")[1].removeprefix("\x1b[0m")
-    assert ("\x1b[3" in after) == (colour and terminal)
+    console.make_progress().warn("careful")
+    assert ("\x1b[33m" in screen.getvalue()) == is_coloured
