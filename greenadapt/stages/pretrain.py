@@ -8,23 +8,19 @@ from typing import TYPE_CHECKING, Any
 from greenadapt.checkpoints.layout import FACTS_FILE, SCORES, TASK_FILE, is_multitask, read_described
 from greenadapt.checkpoints.provenance import (
     adapted_input,
-    check_model,
     model_facts,
-    note_lowercasing,
     read_facts,
     reads_sentences,
-    starting_model,
 )
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files
 from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, RunConfig, TextOptions, TrainConfig
 from greenadapt.corpus.readers import CorpusReader, open_corpus
 from greenadapt.corpus.recipes import Recipe, find_recipe
 from greenadapt.corpus.text import Document
 from greenadapt.errors import InputError, UsageError, require_torch
-from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.progress import Progress
+from greenadapt.stages.finetune.request import Start
 from greenadapt.stages.finetune.train import TrainingStage, run_together
 from greenadapt.stages.session import PRETRAIN, RUNS, Session, card_origin, data_name
 from greenadapt.store.files import Json, hash_json, write_json
@@ -75,7 +71,7 @@ def pretrain(session: Session, request: PretrainRequest) -> Result:
     require_torch("pre-training")
     run = _Pretraining.of(session, request)
     if session.out is None:
-        name = f"pretrain-{run.model.name}-{data_name(request.texts)}-{run.job.key[:8]}"
+        name = f"pretrain-{run.start.model.name}-{data_name(request.texts)}-{run.job.key[:8]}"
         run = replace(run, session=replace(session, out=RUNS / name))
     run.session.check_out(PRETRAIN, run.config())
     return run_together(run)
@@ -87,29 +83,24 @@ class _Pretraining(TrainingStage):
 
     session: Session
     request: PretrainRequest
-    model: PretrainedModel
-    memory: MemoryChoice | None
+    start: Start
     texts: tuple[CorpusReader, ...]
     general_text: CorpusReader | None
 
     @classmethod
     def of(cls, session: Session, request: PretrainRequest) -> "_Pretraining":
         """Find the models and open the texts; raises what is wrong with them before any work."""
-        model = starting_model(request.model)
-        check_model(model, whole=True)
-        if (model.folder / TASK_FILE).is_file() or is_multitask(model.folder):
+        start = Start.of(request.model, request.memory, request.memory_config)
+        if (start.model.folder / TASK_FILE).is_file() or is_multitask(start.model.folder):
             raise UsageError(
                 f"{request.model} is fine-tuned for a task, and pre-training would undo that",
                 "give the model that it was fine-tuned from",
             )
-        memory = None
-        if request.memory is not None:
-            memory = MemoryChoice.find(request.memory, model, request.memory_config)
         texts = tuple(_open(session, text, request.reading) for text in request.texts)
         general = None
         if request.general_text is not None:
             general = _open(session, request.general_text, replace(request.reading, format=None))
-        return cls(session, request, model, memory, texts, general)
+        return cls(session, request, start, texts, general)
 
     def config(self) -> Json:
         """The settings that determine the result, without the content of files."""
@@ -118,13 +109,13 @@ class _Pretraining(TrainingStage):
         config: Json = {**asdict(request.config), **training, "format": reading.format, "fields": list(reading.fields)}
         if reading.sample_by not in (None, Recipe.sample_by):
             config["sample_by"] = reading.sample_by
-        return config if self.memory is None else {**config, "memory": asdict(self.memory.config)}
+        return config if self.start.memory is None else {**config, "memory": asdict(self.start.memory.config)}
 
     def inputs(self) -> dict[str, Json]:
         """The manifest's entries for all inputs."""
-        inputs = {"model": adapted_input(self.model)}
-        if self.memory is not None:
-            inputs["memory"] = self.memory.as_input()
+        inputs = {"model": adapted_input(self.start.model)}
+        if self.start.memory is not None:
+            inputs["memory"] = self.start.memory.as_input()
         named = {f"text {number}": reading for number, reading in enumerate(self.texts, start=1)}
         if self.general_text is not None:
             named["general text"] = self.general_text
@@ -146,10 +137,10 @@ class _Pretraining(TrainingStage):
             from greenadapt.report.cards import PretrainCard
 
             return PretrainCard(
-                model=self.model.name,
-                **card_origin(self.session, self.model),
+                model=self.start.model.name,
+                **card_origin(self.session, self.start.model),
                 texts=self.request.texts,
-                memory=None if self.memory is None else self.memory.as_settings()["general"],
+                memory=None if self.start.memory is None else self.start.memory.as_settings()["general"],
                 config=config,
                 scores=read_described(work / SCORES),
                 counts=outcome.counts,
@@ -165,7 +156,7 @@ class _Pretraining(TrainingStage):
             checkpoints=(".head/*", ".state/*"),
             scratch=(".*",),
             card=card,
-            named={"model": model_facts(self.model)},
+            named={"model": model_facts(self.start.model)},
         )
 
     def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
@@ -173,14 +164,12 @@ class _Pretraining(TrainingStage):
         from greenadapt.training.pretrain import Pretraining, PretrainRun
 
         machine = open_machine()
-        request, model, progress = self.request, self.model, session.progress
+        request, model, progress = self.request, self.start.model, session.progress
         checkpoint = Checkpoint.open(model.folder)
         encoder = Encoder.of(checkpoint, request.config.max_length)
         if request.config.max_length is None:
             encoder = replace(encoder, max_length=min(encoder.max_length, _USUAL_LENGTH))
-        note_lowercasing(model, progress)
-        if not encoder.has_words:
-            progress.note(f"{model.name} has no added words: both tokenizations are the same")
+        self.start.report(encoder, progress)
         setup = Pretraining(
             checkpoint=checkpoint,
             encoder=encoder,
@@ -190,7 +179,7 @@ class _Pretraining(TrainingStage):
             run=request.run,
             machine=machine,
             progress=progress,
-            general=None if self.memory is None else GeneralModel.open(self.memory),
+            general=None if self.start.memory is None else GeneralModel.open(self.start.memory),
         )
         run = PretrainRun(setup, work)
         _report_opened(run, model.name, request.config, progress)
@@ -206,16 +195,16 @@ class _Pretraining(TrainingStage):
     def _facts(self) -> Json:
         """``greenadapt.json``: how the model was adapted, if it was, and the texts of each pre-training since."""
         recipe = self.texts[0].recipe
-        facts = read_facts(self.model.folder) or {
+        facts = read_facts(self.start.model.folder) or {
             "greenadapt": __version__,
             "corpus": recipe.name,
             "title": recipe.title,
             "licence": recipe.licence,
-            "model": model_facts(self.model),
+            "model": model_facts(self.start.model),
         }
         training = {"texts": [reading.recipe.name for reading in self.texts], "config": asdict(self.request.config)}
-        if self.memory is not None:
-            training["memory"] = self.memory.as_settings()
+        if self.start.memory is not None:
+            training["memory"] = self.start.memory.as_settings()
         return {**facts, "pretrained": [*facts.get("pretrained", []), training]}
 
     def _packed(self, encoder: Encoder, work: Path, machine: "Machine", progress: Progress) -> dict[str, "PackedText"]:
