@@ -292,22 +292,3 @@ def test_training_files_that_are_refused(
     with pytest.raises(InputError, match=message):
         finetune(session(tmp_path), request)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_unusual_test_files(tiny_model: TinyModel, tmp_path: Path) -> None:
-    """Labels unseen in training, words that the tokenizer makes nothing of, sentences without words, no entities."""
-    rows = "virus\tB-Disease\n\u200b\tO\ncell\tB-Plant\n\n\n\n\u200b\tB-Plant\n\nheart\tO\n"
-    test = _broken(tmp_path, "odd.tsv", rows)
-    dev = _broken(tmp_path, "o.tsv", "heart\tO\nrate\tO\n\nof\tO\n")
-    notes = Notes()
-    training = replace(TRAIN, keep="best", patience=2)
-    request = ner_request(tmp_path, adapted(tiny_model), test=test, dev=dev, training=training)
-    result = finetune(noted(tmp_path, notes), request)
-    assert any("types that no training sentence has (Plant): they count as missed" in w for w in notes.warnings)
-    (seed,) = read_scores(result.folder)["seeds"]
-    assert seed["test"]["support"] == 3
-    assert seed["test"]["by_type"]["Plant"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 2}
-    assert (seed["dev"]["support"], seed["dev"]["f1"], seed["epoch"]) == (0, 0.0, 1)
-    rows_out = lines(result.folder / "seeds/0/predictions.jsonl")
-    assert [len(row["tags"]) for row in rows_out] == [3, 1, 1]
