@@ -71,19 +71,14 @@ def test_plain_transformers_follow_the_word_rule(kind: str, tmp_path: Path):
     assert n_hidden == 0
     dual, base = DualTokenizer.load(out), AutoTokenizer.from_pretrained(source)
     exported = AutoTokenizer.from_pretrained(out)
-    exported.save_pretrained(tmp_path / "again")
-    again = AutoTokenizer.from_pretrained(tmp_path / "again")
     for text in (TEXT, NEW_FREE, ""):
         encoding = dual.encode(text)
-        assert ids(exported, text) == ids(again, text) == encoding.expanded.ids.tolist()
+        assert ids(exported, text) == encoding.expanded.ids.tolist()
         assert ids(base, text) == encoding.base.ids.tolist()
         assert ids(AutoTokenizer.from_pretrained(out / "base_tokenizer"), text) == encoding.base.ids.tolist()
     assert exported("heart", "rate") == base("heart", "rate")
     assert exported.special_tokens_map == base.special_tokens_map
     assert exported.model_max_length == 512
-    assert len(exported) == len(again) == dual.added.first_id + len(dual.added)
-    exported.add_tokens(["<new>"])
-    assert exported.convert_tokens_to_ids("<new>") == dual.added.first_id + len(dual.added)
 
 
 def test_checks_6_to_8_of_the_word_rule(kind: str, tmp_path: Path):
