@@ -58,14 +58,14 @@ def test_equal_cosines_come_by_index_and_zero_rows_have_cosine_zero() -> None:
     np.testing.assert_allclose(cosines, [[1, 1, 0, -1]], atol=1e-6)
 
 
-def _spaces() -> tuple[Space, Space]:
+def _spaces(width: int = 2) -> tuple[Space, Space]:
     """Word vectors at angles 0°, 10°, 100° and wordpieces at 90°, 95°, 190°, with one special row in the middle."""
 
     def at(*degrees: float) -> Any:
         angles = np.radians(degrees)
-        return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+        return np.pad(np.stack([np.cos(angles), np.sin(angles)], axis=1), ((0, 0), (0, width - 2))).astype(np.float32)
 
-    domain = Space(["heart", "cardiac", "dtype"], {"heart": 0, "cardiac": 1, "dtype": 2}, at(0, 10, 100))
+    domain = Space(["heart", "cardiac", "dtype"], {"heart": 0, "cardiac": 1, "dtype": 2}, at(0, 10, 100)[:, :2])
     base = Space(["heart", "[CLS]", "the", "##ia"], {"heart": 0, "the": 2}, at(90, 92, 95, 190), hidden={1})
     return domain, base
 

@@ -106,6 +106,7 @@ def test_each_recipe_by_hand() -> None:
     norm = wordpiece_norm(EMBEDDING, 5, {0})
     expected = np.array([[0.6, 0.8, 0], [0, 0, 0], [1 / 3, 2 / 3, 2 / 3]], np.float32) * norm
     np.testing.assert_allclose(rows_of("norm"), expected, rtol=1e-6)
+    np.testing.assert_allclose(rows_of("pieces"), MEANS, rtol=1e-6)
 
 
 def test_mean_of_pieces_against_a_loop() -> None:
@@ -183,3 +184,10 @@ def test_it_is_a_ridge_regression_on_the_documented_features(case: Any) -> None:
     vectors, counts, pieces, embedding, targets = case
     fitted = fit_form(vectors, counts, pieces, embedding, targets, NORM)
     np.testing.assert_allclose(fitted.rows(vectors, counts, pieces, embedding), rows_by_hand(case), atol=2e-5)
+
+
+def test_words_that_are_all_alike_get_their_mean_row() -> None:
+    targets = np.array([[1.0, 2], [3, 6]], np.float32)
+    fitted = fit_form(np.zeros((2, 3), np.float32), np.ones(2), [[0], [0]], np.ones((1, 2), np.float32), targets, 1.0)
+    (row,) = fitted.rows(np.zeros((1, 3), np.float32), np.ones(1), [[0]], np.ones((1, 2), np.float32))
+    np.testing.assert_allclose(row, np.array([1, 2]) / np.sqrt(5), rtol=1e-6)
