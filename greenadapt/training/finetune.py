@@ -45,6 +45,8 @@ from greenadapt.training.loop import RunRecord, Step, Training
 
 _REPEATED = 5  # times, beside predicted examples
 _REMEMBERED = 10
+_LEARNT = 0.01
+"""A training loss at which nearly all of the training labels are learnt."""
 Sets = dict[str, dict[str, Json]]
 """Task → name of a set → all of its scores."""
 
@@ -68,6 +70,8 @@ class FinetuneSetup:
     """Sentences that the first model has labelled; the training examples are repeated beside them."""
     general: GeneralModel | None = None
     """The general model that is the memory of the trained one."""
+    hint_seed: int | None = None
+    """The seed whose training advises a development set, if the loss is soon small; ``None``: no advice."""
     _inputs: dict[str, list[Input]] = field(init=False, default_factory=dict)
 
     @property
@@ -259,13 +263,16 @@ class FinetuneRun:
         feed = Feed(datasets, setup.train, seed, setup.sampling)
         self.training = Training(self.model, feed, setup.machine, setup.run.max_tokens)
 
-    def train(self) -> None:
-        """Make the remaining steps; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk."""
+    def train(self, later: int = 0) -> None:
+        """Make the remaining steps; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk.
+
+        ``later``: the number of trainings that follow, for the estimate of time.
+        """
         setup = self.setup
         if self.training.restore(self.state):
             self.record = _Record.of_state(self.state)
             setup.progress.note(f"seed {self.seed}: resuming from step {self.training.number:,}")
-        self.training.run(self.state, self.record, setup.progress, f"seed {self.seed}", self._after_step)
+        self.training.run(self.state, self.record, setup.progress, f"seed {self.seed}", self._after_step, later)
 
     def predictions(self, bar: Bar) -> Iterator[Json]:
         """The predictions of the trained model for the test set of a single task, which needs no labels."""
@@ -385,6 +392,11 @@ class FinetuneRun:
         self.record.smoothed[task or ""] = before + (step.loss - before) / _REMEMBERED
         if task is not None:
             self.record.losses.setdefault(task, []).append(step.loss)
+        is_quarter = step.number == self.training.n_steps // 4
+        if is_quarter and self.seed == self.setup.hint_seed and max(self.record.smoothed.values()) < _LEARNT:
+            self.setup.progress.note(
+                f"after a quarter of the steps the training loss is below {_LEARNT}: with --dev the best epoch is kept"
+            )
         if ended:
             self._end_epoch(step)
 

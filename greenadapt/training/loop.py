@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from greenadapt.config import RunConfig
-from greenadapt.errors import InputError, duration
+from greenadapt.errors import InputError, counted, duration
 from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.weights import takes_segments, write_tensors
 from greenadapt.progress import Progress, stoppable
@@ -222,13 +222,14 @@ class Training:
         progress: Progress,
         label: str,
         after: Callable[[Step, bool], None] | None = None,
+        later: int = 0,
     ) -> None:
         """Make the remaining steps, and save the training state in ``state`` every ``CHECKPOINT_STEPS``, after the last
         step, and after an epoch if the previous save is a minute old.
 
         ``after`` is called with each step, and whether it ended an epoch. After the first steps a note says how long
-        all will take, if that is more than a minute. Raises ``KeyboardInterrupt`` or ``SystemExit`` for a stop, once
-        the state is saved.
+        all will take, with as many steps in each of ``later`` trainings, if that is more than a minute. Raises
+        ``KeyboardInterrupt`` or ``SystemExit`` for a stop, once the state is saved.
         """
         started = time.monotonic() - record.seconds
         saved = measured_from = time.monotonic()
@@ -244,9 +245,7 @@ class Training:
                     measured_from = time.monotonic()
                 elif step.number == first_steps[-1]:
                     seconds_each = (time.monotonic() - measured_from) / (len(first_steps) - 1)
-                    seconds_left = seconds_each * (self.n_steps - step.number)
-                    if seconds_left >= _WORTH_NOTING:
-                        progress.note(f"{label}: about {duration(seconds_left)} left")
+                    _note_time(seconds_each * (self.n_steps * (later + 1) - step.number), label, later, progress)
                 ended = step.number % self.steps_an_epoch == 0 or step.number == self.n_steps
                 if after is not None:
                     after(step, ended)
@@ -345,3 +344,9 @@ class Training:
         self.shrink *= 1 - rate * train.weight_decay * self._has_decay
         draw = share.draw
         return Step(number, epoch, loss, rate, grad_norm, len(draw.items), share.pieces, draw.dataset.task)
+
+
+def _note_time(seconds: float, label: str, later: int, progress: Progress) -> None:
+    if seconds >= _WORTH_NOTING:
+        trainings = f" for this and {counted(later, 'more training')}" if later else ""
+        progress.note(f"{label}: about {duration(seconds)} left{trainings}")

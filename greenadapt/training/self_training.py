@@ -44,7 +44,7 @@ def second_setup(setup: FinetuneSetup, seed: int, folder: Path) -> FinetuneSetup
     bits = random_bits(len(setup.unlabelled), seed, Purpose.SELF_TRAINING)
     texts = [setup.unlabelled[i] for i in np.argsort(bits, kind="stable").tolist()]
     measured = replace(data, test={"test": texts})
-    first = replace(setup, tasks=(measured,), unlabelled=(), save_logits=False)
+    first = replace(setup, tasks=(measured,), unlabelled=(), save_logits=False, hint_seed=None)
     run = FinetuneRun(first, seed, folder / _FIRST)
     run.train()
 

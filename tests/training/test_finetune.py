@@ -161,3 +161,15 @@ def test_the_kept_weights_are_those_of_the_named_epoch_after_a_kill(
     weights, scores = train_and_finish(scored("undisturbed", [0.5, 0.3, 0.4, 0.2]), tmp_path / "whole2")
     assert resumed_scores["epoch"] == scores["epoch"] == 1
     assert_same(resumed_weights, weights)
+
+
+def test_without_a_development_set_a_small_loss_is_noted(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("greenadapt.training.finetune._LEARNT", 100.0)
+    setup = replace(make_setup(model, tmp_path, max_steps=5), hint_seed=1)
+    for seed in (0, 1):
+        FinetuneRun(setup, seed, tmp_path / str(seed)).train()
+    assert isinstance(setup.progress, Notes)
+    [note] = setup.progress.notes
+    assert "with --dev" in note

@@ -1,6 +1,8 @@
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,13 @@ from greenadapt.training.feed import Feed, draw_pass
 from greenadapt.training.loop import (
     TENSORS,
     Position,
+    RunRecord,
     Training,
     learning_rate,
     load_state,
     save_state,
 )
+from tests.conftest import Notes
 from tests.support.small_inputs import NER, QA, ROUNDING, TEXTS, assert_same, by_hand, items_of, weights_of
 from tests.support.small_tasks import expanded, read_json
 
@@ -150,6 +154,17 @@ def test_two_processes_compute_the_gradient_of_one(
     assert sum(losses[1:]) == pytest.approx(losses[0], abs=1e-6)
     mean = {name: (gradient + gradients[2][name]) / 2 for name, gradient in gradients[1].items()}
     assert_same(gradients[0], mean, atol=ROUNDING)
+
+
+def test_the_first_steps_tell_how_long_all_trainings_take(
+    tiny_model: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = count(step=40)
+    monkeypatch.setattr("greenadapt.training.loop.time.monotonic", lambda: float(next(seconds)))
+    training, notes = _training(_model(tiny_model), replace(TRAIN, epochs=4)), Notes()
+    training.run(tmp_path / "state", RunRecord(), notes, "seed 0", later=2)
+    [note] = [note for note in notes.notes if "left" in note]
+    assert re.fullmatch(r"seed 0: about \d+ min left for this and 2 more trainings", note)
 
 
 def test_the_learning_rate_rises_and_falls_linearly() -> None:

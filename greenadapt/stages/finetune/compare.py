@@ -17,7 +17,7 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.on_cluster import train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest, has_added_words
-from greenadapt.stages.finetune.train import Finetuning, check_finetune, run_together
+from greenadapt.stages.finetune.train import Finetuning, check_finetune, in_order, run_together
 from greenadapt.stages.session import EXPAND, RUNS, Session
 from greenadapt.store.arrays import Array
 from greenadapt.store.files import Json, read_own_lines
@@ -61,7 +61,7 @@ def compare(session: Session, request: FinetuneRequest, models: Sequence[str] = 
     if models:
         runs = [run.prefixed(name) for name, run in zip(names, runs, strict=True)]
     train_on_cluster(session, runs, names if models else ())
-    results = [run_together(run) for run in runs]
+    results = [run_together(run) for run in in_order(runs)]
     return Comparison(results, _rows(request, results) if request.is_plain and request.test is not None else [])
 
 
@@ -146,10 +146,12 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     requests = {BASE: for_model(request, base), "adapted model": request}
     names = [f"fold {fold.number + 1} of {fold.of}, {name}" for fold in folds for name in requests]
     in_folds = [replace(of, tasks=(replace(entry, fold=fold),)) for fold in folds for of in requests.values()]
-    runs = [  # all are checked before the first one is trained
-        check_finetune(replace(session, out=None), request, None).prefixed(name)
-        for request, name in zip(in_folds, names, strict=True)
-    ]
+    runs = in_order(
+        [
+            check_finetune(replace(session, out=None), request, None).prefixed(name)
+            for request, name in zip(in_folds, names, strict=True)
+        ]
+    )  # all are checked before the first one is trained
     train_on_cluster(session, runs, names)
     pairs = [runs[number : number + 2] for number in range(0, len(runs), 2)]
     measured = [[_measure(run, out) for run in pair] for pair, out in zip(pairs, left_out, strict=True)]

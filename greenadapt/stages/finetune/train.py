@@ -120,6 +120,12 @@ def check_finetune(session: Session, request: FinetuneRequest, folder: Path | No
     return run
 
 
+def in_order(runs: Sequence["Finetuning"]) -> list["Finetuning"]:
+    """The runs, each of which knows how many trainings follow it."""
+    trainings = [0 if run.folder.is_dir() else len(run.request.seeds) for run in runs]
+    return [replace(run, later=sum(trainings[number:])) for number, run in enumerate(runs, 1)]
+
+
 def default_name(run: "Finetuning") -> str:
     """The default name of a model's folder: its task, model and data, and the first digits of the result's key."""
     request, model = run.request, run.start.model.name
@@ -144,6 +150,8 @@ class Finetuning(TrainingStage):
     session: Session
     request: FinetuneRequest
     start: Start
+    later: int = 0
+    """The number of trainings that follow those of this run, for the estimate of time."""
 
     @property
     def folder(self) -> Path:
@@ -190,10 +198,12 @@ class Finetuning(TrainingStage):
         from greenadapt.training.loop import remove_state
 
         finished: list[Json] = []
+        unfinished = [seed for seed in request.seeds if not is_finished(work, seed)]
         for seed in request.seeds:
             folder = work / SEEDS / str(seed)
-            if not is_finished(work, seed):
-                _train_seed(setup, work, seed, request.seeds[0])
+            if seed in unfinished:
+                later = self.later + len(unfinished) - unfinished.index(seed) - 1
+                _train_seed(setup, work, seed, request.seeds[0], later)
             if machine.is_first:
                 remove_state(folder)
             finished.append(read_described(folder / SCORES))
@@ -314,6 +324,7 @@ class Finetuning(TrainingStage):
             save_logits=request.save_logits,
             unlabelled=unlabelled,
             general=None if start.memory is None else GeneralModel.open(start.memory),
+            hint_seed=None if any(entry.dev or entry.fold for entry in request.tasks) else request.seeds[0],
         )
 
 
@@ -365,8 +376,8 @@ def is_finished(work: Path, seed: int) -> bool:
     return (work / SEEDS / str(seed) / SCORES).is_file()
 
 
-def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int) -> None:
-    """Train one seed; the model of the ``first`` one is that of the whole folder.
+def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int, later: int = 0) -> None:
+    """Train one seed, which ``later`` trainings follow; the model of the ``first`` one is that of the whole folder.
 
     Frees the memory of the model on return.
     """
@@ -378,6 +389,6 @@ def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int) -> No
 
         setup = second_setup(setup, seed, folder)
     run = FinetuneRun(setup, seed, folder)
-    run.train()
+    run.train(later)
     run.finish(work if seed == first else folder)
     setup.machine.wait()

@@ -241,9 +241,9 @@ def test_a_finished_seed_is_not_trained_again(
     trained: list[int] = []
     train = FinetuneRun.train
 
-    def watched(self: FinetuneRun) -> None:
+    def watched(self: FinetuneRun, later: int) -> None:
         trained.append(self.seed)
-        train(self)
+        train(self, later)
         if trained == [0, 1]:  # the second seed has been trained, but is not finished
             raise InterruptedError
 
