@@ -1,6 +1,7 @@
 """The specification's checks that cross modules: the offline model adapted by the whole pipeline."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,13 +22,13 @@ from greenadapt.stages import adapt as adapt_stage
 from greenadapt.stages import expand
 from greenadapt.stages.session import Session
 from greenadapt.store.arrays import ArrayFile
-from greenadapt.store.results import Result
+from greenadapt.store.results import Result, open_result, verified
 from greenadapt.store.workspace import Workspace
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import load_tokenizer
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.word_vectors import WordVectors
-from tests.conftest import wordpiece_vocabulary
+from tests.conftest import Run, wordpiece_vocabulary
 
 VECTORS, ROWS = W2VConfig(min_count=1, epochs=1, alpha=0.025), ExpandConfig(rows="map")
 ABSTRACTS = """\
@@ -168,6 +169,22 @@ def test_check_9_restricted_to_a_task_is_the_same_model_there(adapted: Adapted, 
         torch.testing.assert_close(*outputs, atol=1e-6, rtol=0)
 
 
+def test_saving_and_loading_change_nothing(
+    models: tuple[Any, Any], tokenizers: tuple[Any, Any], tmp_path: Path
+) -> None:
+    model, tokenizer = models[1], tokenizers[1]
+    model.save_pretrained(tmp_path / "saved")
+    tokenizer.save_pretrained(tmp_path / "saved")
+    again, tokenizer_again = (auto.from_pretrained(tmp_path / "saved") for auto in (AutoModel, AutoTokenizer))
+    assert len(tokenizer_again) == len(tokenizer) == len(again.get_input_embeddings().weight)
+    for text in (OLD_WORDS, NEW_WORDS, ABSTRACTS, "tachycardias (tachycardia) Amiodarone\n\u200b EGFR-kinase"):
+        assert tokenizer_again(text) == tokenizer(text)
+    assert any(i >= len(tokenizer) - 3 for i in ids(tokenizer, ABSTRACTS))
+    before, after = model.state_dict(), again.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
 def test_a_thousand_words_are_not_truncated_anywhere(adapted: Adapted) -> None:
     """The offline model's tokenizer.json truncates at 128."""
     base_length = len(load_tokenizer(adapted.base).encode("tachycardia heart", add_special_tokens=False).ids)
@@ -270,3 +287,56 @@ def test_check_52_w2v_align_expand_without_gpu_and_network(
     assert "expand: done in" in completed.stdout
     (weights,) = (tmp_path / "ws").glob("names/*/*/expand/model.safetensors")
     assert len(ArrayFile(weights)[EMBEDDING]) > len(wordpiece_vocabulary())
+
+
+# Ends its own process just before a given file-system operation, so that every step of a stage can be the last one.
+KILLED_AT = """
+import os, re, signal, sys
+from greenadapt.cli import main
+from greenadapt.vectors import cbow
+
+cbow.CHECKPOINT_SECONDS = 0
+
+what, where, number, *arguments = sys.argv[1:]
+seen = 0
+
+def watch(event, details):
+    global seen
+    if event == what and any(isinstance(part, (str, os.PathLike)) and re.search(where, str(part)) for part in details):
+        seen += 1
+        if seen == int(number):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(watch)
+sys.argv = ["greenadapt", *arguments]
+main()
+"""
+MOMENTS = [  # in the order of the pipeline: the same workspace goes through both of them
+    ("os.rename", r"/\.w2v-[^/]+/training/checkpoint\.part$", 2),  # the checkpoint of the first epoch is there
+    ("os.rename", r"/\.expand-[^/]+$", 1),
+]
+
+
+def readable(workspace: Path) -> dict[str, str]:
+    """The stages that a reader finds now, every byte of them checked, and the hash of each one's content."""
+    links = [link for link in workspace.glob("names/*/*/*") if not link.name.startswith(".")]
+    return {link.name: verified(open_result(link, link.name)).manifest.digest for link in links}
+
+
+def test_killed_within_a_stage(run_alone: Run, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "abstracts.txt").write_text(ABSTRACTS * 30)
+    settings = ("--workers", 1, "--epochs", 3, "--keep-duplicates")
+    command = ("adapt", "--corpus", "abstracts.txt", "--model", tiny_model(), *settings, "--workspace")
+    run_alone(*command, "whole")
+    expected = readable(tmp_path / "whole")
+    assert sorted(expected) == ["align", "corpus", "expand", "w2v"]
+    messages = ""
+    for moment in MOMENTS:
+        arguments = [sys.executable, "-c", KILLED_AT, *map(str, (*moment, *command, "killed"))]
+        killed = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        assert killed.returncode == -signal.SIGKILL, moment
+        assert readable(tmp_path / "killed").items() <= expected.items()
+        messages += killed.stderr
+    run_alone(*command, "killed")
+    assert readable(tmp_path / "killed") == expected
+    assert messages.count("resuming after epoch 1") == 1
