@@ -47,7 +47,7 @@ from greenadapt.stages.session import Session
 from greenadapt.store.arrays import Array
 from greenadapt.store.workspace import Workspace
 from greenadapt.tasks.base import Input
-from greenadapt.tasks.metrics import groups_of, paired, resampled
+from greenadapt.tasks.metrics import groups_of, paired_bootstrap, resample
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
@@ -197,8 +197,8 @@ def scored_rows(sides: Sequence[Side], examples: Sequence[Any], passages: Sequen
 def difference(opened: OpenedModel, examples: Sequence[Any], ours: Array, theirs: Array) -> str:
     """Points, with their interval; whole contexts are drawn where there are enough."""
     groups = groups_of(examples)
-    drawn = [resampled(sums[np.newaxis], *groups)[0] for sums in (ours, theirs)]
-    return with_interval(paired(drawn[0], drawn[1], opened.task.main_score))
+    drawn = [resample(sums[np.newaxis], *groups)[0] for sums in (ours, theirs)]
+    return with_interval(paired_bootstrap(drawn[0], drawn[1], opened.task.main_score))
 
 
 def predicted(opened: OpenedModel, outputs: Iterable[ViewOutputs], pool: Pool) -> list[Any]:

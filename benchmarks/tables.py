@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from greenadapt.errors import rounded
+from greenadapt.errors import as_decimal
 from greenadapt.tasks.metrics import Difference
 
 
@@ -21,5 +21,5 @@ def with_interval(difference: Difference) -> str:
 
 def points_with_interval(difference: float, low: float, high: float, *, digits: int = 2) -> str:
     """A difference of shares in points and the bounds of its interval."""
-    points = [rounded(share, digits, percent=True, signed=True) for share in (difference, low, high)]
+    points = [as_decimal(share, digits, percent=True, signed=True) for share in (difference, low, high)]
     return f"{points[0]} ({points[1]} to {points[2]})"

@@ -36,7 +36,7 @@ from greenadapt.store.arrays import Array, ArrayFile
 from greenadapt.store.files import Json
 from greenadapt.tasks.base import Task, load_task
 from greenadapt.tasks.conll import Sentence, split_text
-from greenadapt.tasks.metrics import paired
+from greenadapt.tasks.metrics import paired_bootstrap
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 
 MODELS = ("adapted", "base", "base, two seeds averaged")
@@ -147,7 +147,7 @@ def fine_tune(workspace: Path, workers: int | None, corpus: str, plan: TaskPlan)
     examples = task.read(request.test or "", Silent())
     averaged = averaged_over_seeds(task, examples, [base.folder / SEEDS / str(seed) / LOGITS for seed in request.seeds])
     base_sums = np.stack([task.statistics(examples, predictions) for predictions in averaged])
-    difference = paired(statistics_of(task, examples, ours, request.seeds), base_sums, task.main_score)
+    difference = paired_bootstrap(statistics_of(task, examples, ours, request.seeds), base_sums, task.main_score)
     # The averages share models, so their deviation does not show how runs vary.
     control: dict[str, Any] = {"folder": str(base.path), "score": difference.theirs, "std": None, **asdict(difference)}
     rows = [{**row, "model": name} for row, name in zip([*compared.rows, control], MODELS, strict=True)]

@@ -16,7 +16,7 @@ from greenadapt.config import NumberOfSeeds, SessionOptions
 from greenadapt.errors import UsageError, require_torch
 from greenadapt.fields import check_value, parse_bytes
 from greenadapt.stages.session import Session
-from greenadapt.store.files import expanded
+from greenadapt.store.files import expand_home
 from greenadapt.store.locks import lock
 
 _OF_SESSION = ("workspace", "download", "workers", "max_memory", "cluster", "gpus_each")
@@ -82,7 +82,7 @@ def runs_of(recipe: Recipe, methods: Sequence[str], sets: Sequence[str], n_seeds
 
 
 def _experiment(kind: type[Experiment], recipe: Recipe, options: argparse.Namespace) -> Experiment:
-    data = {name: expanded(folder) for name, folder in _named("--data", options.data, ["", *recipe.sets]).items()}
+    data = {name: expand_home(folder) for name, folder in _named("--data", options.data, ["", *recipe.sets]).items()}
     for name, folder in data.items():
         if not (folder.is_dir() or (name and folder.is_file())):
             raise UsageError(f"--data names {folder}, which is no folder", "check the path")

@@ -17,7 +17,7 @@ from pydantic import ConfigDict
 from greenadapt import config as configs
 from greenadapt.corpus.download import fetch, local_path
 from greenadapt.corpus.recipes import Source
-from greenadapt.errors import InputError, MissingError, UsageError, byte_size, counted
+from greenadapt.errors import InputError, MissingError, UsageError, byte_size, pluralize
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json, own_folder, parse_own, read_toml
 from greenadapt.store.outputs import writing
@@ -310,7 +310,7 @@ class Sets:
             sizes = {file.url: file.size for file in missing}
             total = f", {byte_size(sum(sizes.values()))}" if all(sizes.values()) else ""
             verb = "--download fetches it" if self.download else "add --download"
-            ways.insert(0, f"{verb} ({counted(len(sizes), 'file')}{total}; license: {dataset.licence})")
+            ways.insert(0, f"{verb} ({pluralize(len(sizes), 'file')}{total}; license: {dataset.licence})")
         return ", or ".join(ways)
 
 

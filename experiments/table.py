@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from benchmarks.tables import aligned
 from experiments.bench import Cell, Experiment
 from experiments.recipe import Column, Row, Table
-from greenadapt.errors import as_percent, counted, rounded
+from greenadapt.errors import as_decimal, as_percent, pluralize
 from greenadapt.store.files import Json, short
 from greenadapt.tasks.metrics import gap_covered, metric_of
 
@@ -94,7 +94,7 @@ class Tables:
         parts.append(f"Run with {', '.join(settings)}.")
         if gap := self.covered():
             lead = f"Of the reference's lead over the base model {as_percent(gap['share'], 0)} is covered"
-            parts.append(f"{lead} (mean, {counted(gap['sets'], 'set')}). {recipe.gap}".rstrip())
+            parts.append(f"{lead} (mean, {pluralize(gap['sets'], 'set')}). {recipe.gap}".rstrip())
         parts.append("\n".join(f"{number}. {note}" for number, note in enumerate(notes, 1)))
         return "\n\n".join(parts).rstrip() + "\n"
 
@@ -102,7 +102,7 @@ class Tables:
 def _row(cell: Json, notes: Sequence[str]) -> list[str]:
     """The cell as strings under ``HEAD``; why it is missing as the number of a note."""
     figures = [_figure(cell["published"], cell["published_std"]), _figure(cell["ours"], cell["std"])]
-    difference = "" if cell["difference"] is None else rounded(cell["difference"], 1, signed=True)
+    difference = "" if cell["difference"] is None else as_decimal(cell["difference"], 1, signed=True)
     seeds = f"{cell['seeds']} of {cell['wanted']}" if cell["wanted"] else ""
     note = f"[{notes.index(cell['missing']) + 1}]" if cell["missing"] else ""
     return [cell["set"], cell["model"], *figures, difference, seeds, note]
@@ -111,4 +111,4 @@ def _row(cell: Json, notes: Sequence[str]) -> list[str]:
 def _figure(value: float | None, std: float | None) -> str:
     if value is None:
         return ""
-    return rounded(value, 1) if std is None else f"{rounded(value, 1)} ± {rounded(std, 1)}"
+    return as_decimal(value, 1) if std is None else f"{as_decimal(value, 1)} ± {as_decimal(std, 1)}"

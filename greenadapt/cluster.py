@@ -147,7 +147,7 @@ class Cluster:
 
 
 @contextmanager
-def connected(address: str) -> Iterator[Cluster]:
+def connect(address: str) -> Iterator[Cluster]:
     """Connect to the cluster at ``address``: ``host:port`` or ``ray://host:port``; ``auto`` is the cluster that
     ``RAY_ADDRESS`` names or that runs on this machine, ``local`` a new one on this machine that ends with this command.
 
@@ -275,9 +275,9 @@ class Spread:
     ) -> Iterator[Answer]:
         """Yield ``opening(*arguments)(item)`` of each item, in the order of the items; a process opens only once.
 
-        ``arguments`` must be hashable. Raises the errors of the opening, and of ``connected`` and ``Cluster.run``.
+        ``arguments`` must be hashable. Raises the errors of the opening, and of ``connect`` and ``Cluster.run``.
         """
-        with connected(self.address) as cluster:
+        with connect(self.address) as cluster:
             # By default Ray starts a process for each task that has a GPU, and each would open the models again.
             yield from cluster.run(
                 _apply,

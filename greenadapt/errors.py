@@ -143,7 +143,7 @@ def harmless_json(text: str) -> str:
     return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def counted(n: int, singular: str, plural: str | None = None) -> str:
+def pluralize(n: int, singular: str, plural: str | None = None) -> str:
     """``n`` and a noun, whose plural by default adds an s: ``1 file``, ``1,204 files``."""
     return f"{n:,} {singular if n == 1 else plural or singular + 's'}"
 
@@ -152,14 +152,14 @@ _PLAIN_NAME = re.compile(r"[\w.-]+( [\w.-]+)*")
 _MAX_NAMES = 20
 
 
-def listed(names: Iterable[str]) -> str:
+def list_names(names: Iterable[str]) -> str:
     """The first 20 names of fields or columns and the number of the others; quotes those with unusual characters."""
     texts = [name if _PLAIN_NAME.fullmatch(name) else repr(name) for name in names]
     more = len(texts) - _MAX_NAMES
     return ", ".join(texts[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def rounded(value: float, digits: int, *, percent: bool = False, signed: bool = False) -> str:
+def as_decimal(value: float, digits: int, *, percent: bool = False, signed: bool = False) -> str:
     """Round a score half up to ``digits`` decimals, as papers do: 30.65 is ``30.7``.
 
     The float is first rounded to twelve significant digits, which gives the decimal number that it stands for.
@@ -173,14 +173,14 @@ def rounded(value: float, digits: int, *, percent: bool = False, signed: bool = 
 
 
 def as_percent(share: float, digits: int = 1) -> str:
-    """Format a share as ``12.3%``, see ``rounded``."""
-    return f"{rounded(share, digits, percent=True)}%"
+    """Format a share as ``12.3%``, see ``as_decimal``."""
+    return f"{as_decimal(share, digits, percent=True)}%"
 
 
 def byte_size(n: int) -> str:
     """Format a number of bytes: ``26 bytes``, ``3.1 MB``, ``18.7 GB``."""
     if n < 100_000:
-        return counted(n, "byte")
+        return pluralize(n, "byte")
     return f"{n / 1e6:,.1f} MB" if n < 10_000_000_000 else f"{n / 1e9:,.1f} GB"
 
 

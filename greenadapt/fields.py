@@ -253,7 +253,7 @@ def _validate(name: str, value: Any, annotation: Any) -> None:
     messages = [problem["msg"].removeprefix("Input should be ") for problem in problems if problem["input"] is given]
     hint = "call collect() first" if hasattr(value, "collect") else ""  # a lazy frame of polars
     verb = "is" if given is value else "has"
-    raise UsageError(f"{name} {verb} {_described(given)}, must be {' or '.join(dict.fromkeys(messages))}", hint)
+    raise UsageError(f"{name} {verb} {_describe(given)}, must be {' or '.join(dict.fromkeys(messages))}", hint)
 
 
 @cache
@@ -265,7 +265,7 @@ def _adapter(annotation: Any) -> Any:
     return TypeAdapter(annotation, config=ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False))
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     if value is None or isinstance(value, str | int | float | bytes):
         text = repr(value)
         return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"

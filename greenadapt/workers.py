@@ -135,15 +135,15 @@ def as_they_come(items: Iterator[Item], most: int) -> Generator[list[Item], None
             room.release()
 
 
-def grouped(items: Iterable[Item], size: Callable[[Item], int], min_size: int, max_items: int) -> Iterator[list[Item]]:
+def group(items: Iterable[Item], size: Callable[[Item], int], min_size: int, max_items: int) -> Iterator[list[Item]]:
     """Group consecutive ``items`` until their sizes add up to at least ``min_size``, or there are ``max_items``."""
-    group: list[Item] = []
+    together: list[Item] = []
     total = 0
     for item in items:
-        group.append(item)
+        together.append(item)
         total += size(item)
-        if len(group) == max_items or total >= min_size:
-            yield group
-            group, total = [], 0
-    if group:
-        yield group
+        if len(together) == max_items or total >= min_size:
+            yield together
+            together, total = [], 0
+    if together:
+        yield together

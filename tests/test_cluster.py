@@ -24,7 +24,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
 
     def start(**how: Any) -> PlayedRay:
         cluster = PlayedRay(**how)
-        monkeypatch.setattr("greenadapt.cluster.connected", cluster.connected)
+        monkeypatch.setattr("greenadapt.cluster.connect", cluster.connected)
         return cluster
 
     return start

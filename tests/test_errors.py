@@ -15,15 +15,15 @@ from greenadapt.cli.settings import commands_of
 from greenadapt.errors import (
     InputError,
     UsageError,
+    as_decimal,
     as_percent,
     byte_size,
-    counted,
     first_line,
     harmless,
     harmless_json,
     json_kind,
     one_line,
-    rounded,
+    pluralize,
 )
 
 
@@ -49,8 +49,8 @@ def test_the_middle_of_a_very_long_message_is_left_out() -> None:
 
 
 def test_one_is_singular() -> None:
-    assert [counted(n, "file") for n in (0, 1, 2, 12345)] == ["0 files", "1 file", "2 files", "12,345 files"]
-    assert [counted(n, "row that does", "rows that do") for n in (1, 2)] == ["1 row that does", "2 rows that do"]
+    assert [pluralize(n, "file") for n in (0, 1, 2, 12345)] == ["0 files", "1 file", "2 files", "12,345 files"]
+    assert [pluralize(n, "row that does", "rows that do") for n in (1, 2)] == ["1 row that does", "2 rows that do"]
 
 
 def test_sizes_never_take_an_exponent() -> None:
@@ -60,14 +60,23 @@ def test_sizes_never_take_an_exponent() -> None:
 
 
 def test_scores_are_rounded_half_up_by_the_decimal_number_that_is_meant() -> None:
-    assert rounded(30.65, 1) == "30.7"  # format() gives 30.6: the float is a little less
+    assert as_decimal(30.65, 1) == "30.7"  # format() gives 30.6: the float is a little less
     for n in range(100_000):  # hundredths of points, with whole numbers as the judge
         tenths = (n + 5) // 10
         expected = f"{tenths // 10}.{tenths % 10}"
-        assert rounded(n / 100, 1) == rounded(n / 10_000, 1, percent=True) == rounded(100 * (n / 10_000), 1) == expected
-    assert rounded(32.25 - 30.6, 1, signed=True) == "+1.7"  # 1.6499999999999986
-    assert [rounded(-0.25, 1), rounded(0.25, 1, signed=True), rounded(0, 1)] == ["-0.3", "+0.3", "0.0"]
-    assert [as_percent(0.0625), as_percent(0.125, 0), rounded(float("nan"), 1)] == ["6.3%", "13%", "nan"]
+        assert (
+            as_decimal(n / 100, 1)
+            == as_decimal(n / 10_000, 1, percent=True)
+            == as_decimal(100 * (n / 10_000), 1)
+            == expected
+        )
+    assert as_decimal(32.25 - 30.6, 1, signed=True) == "+1.7"  # 1.6499999999999986
+    assert [as_decimal(-0.25, 1), as_decimal(0.25, 1, signed=True), as_decimal(0, 1)] == [
+        "-0.3",
+        "+0.3",
+        "0.0",
+    ]
+    assert [as_percent(0.0625), as_percent(0.125, 0), as_decimal(float("nan"), 1)] == ["6.3%", "13%", "nan"]
 
 
 def test_kinds_are_those_of_json() -> None:

@@ -66,7 +66,7 @@ class Compared:
 
 def compare(ours: Array, theirs: Array, main_score: Any, samples: int = SAMPLES) -> Compared:
     """The difference on one set from statistics (n_seeds, n_examples, m); seeds and examples are drawn, see
-    ``paired``.
+    ``paired_bootstrap``.
     """
     means = [float(main_score(sums.sum(axis=1)).mean()) for sums in (ours, theirs)]
     return Compared(*means, paired_samples(ours, theirs, main_score, samples))

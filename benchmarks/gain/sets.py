@@ -17,7 +17,7 @@ from greenadapt.store.arrays import Array
 from greenadapt.store.files import Json
 from greenadapt.tasks.base import load_task, make_task
 from greenadapt.tasks.conll import Sentence
-from greenadapt.tasks.metrics import summed
+from greenadapt.tasks.metrics import sum_groups
 
 _FILES = {
     "ner": {"train": "train.tsv", "dev": "devel.tsv", "test": "test.tsv"},
@@ -121,7 +121,7 @@ class QuestionFold:
 
     def independent(self, statistics: Array, examples: Sequence[Any]) -> Array:
         """(n_questions, m) → (n_papers, m): questions on one paper are no independent draws."""
-        return summed(statistics, [question.context for question in examples])
+        return sum_groups(statistics, [question.context for question in examples])
 
 
 def papers(file: Path) -> list[Json]:

@@ -36,7 +36,7 @@ from greenadapt.corpus.recipes import why_no_fields
 from greenadapt.errors import UsageError
 from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
-from greenadapt.store.files import expanded
+from greenadapt.store.files import expand_home
 
 if TYPE_CHECKING:
     from greenadapt.stages.session import Session
@@ -221,7 +221,7 @@ def finetune_tasks(
     settings = {"training": training, "memory_config": memory_config, "run": RunConfig(options.max_tokens)}
     settings |= {"adapter": adapter, "sampling": sampling}
     explicit = training.explicit | sampling.explicit
-    return _train(session, model, expanded(tasks), preset, explicit, seeds, memory=_folder(memory), **settings)
+    return _train(session, model, expand_home(tasks), preset, explicit, seeds, memory=_folder(memory), **settings)
 
 
 def _folder(model: Encoder | TaskModel | None) -> str | None:

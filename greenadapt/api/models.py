@@ -17,10 +17,10 @@ from greenadapt.api.arguments import (
     single_labelled_source,
 )
 from greenadapt.config import Count, QaConfig, ReadingOptions, SessionOptions
-from greenadapt.errors import InputError, MissingError, UsageError, counted, rounded
+from greenadapt.errors import InputError, MissingError, UsageError, as_decimal, pluralize
 from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
-from greenadapt.store.files import Json, expanded
+from greenadapt.store.files import Json, expand_home
 
 if TYPE_CHECKING:
     from greenadapt.inference.predictor import Predictor
@@ -119,7 +119,7 @@ class EncoderModel(ModelFolder):
 
     @checked_call
     def __init__(self, folder: str | PathLike[str]) -> None:
-        self.folder = expanded(folder).absolute()
+        self.folder = expand_home(folder).absolute()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
@@ -279,7 +279,7 @@ class TaskModel(ModelFolder):
     def __init__(
         self, folder: str | PathLike[str], task: str | None = None, reading: ReadingOptions = ReadingOptions()
     ) -> None:
-        self.folder = expanded(folder).absolute()
+        self.folder = expand_home(folder).absolute()
         self.task_name = task
         """Which of several tasks it is for; ``None`` for the only one, or for all."""
         self._reading = reading
@@ -291,8 +291,12 @@ class TaskModel(ModelFolder):
         scores = self.scores
         if "mean" in scores:  # else it has no test set, or several tasks
             mean, std = (scores[name].get(scores["main"]) for name in ("mean", "std"))
-            value = "undefined" if mean is None else rounded(mean, 4) + ("" if std is None else f" ± {rounded(std, 4)}")
-            lines.append(f"  {counted(len(scores['seeds']), 'seed')}; test {scores['main']} {value}")
+            value = (
+                "undefined"
+                if mean is None
+                else as_decimal(mean, 4) + ("" if std is None else f" ± {as_decimal(std, 4)}")
+            )
+            lines.append(f"  {pluralize(len(scores['seeds']), 'seed')}; test {scores['main']} {value}")
         return "\n".join(lines)
 
     @cached_property
@@ -500,7 +504,7 @@ def load(
 
     name = folder_of(model)
     source = find_model(name)
-    folder = expanded(name) if expanded(name).is_dir() else source.folder
+    folder = expand_home(name) if expand_home(name).is_dir() else source.folder
     is_ours = (folder / TASK_FILE).is_file() or is_multitask(folder)
     if is_ours or answers_from_elsewhere(folder):
         opened = TaskModel(folder, task, reading)

@@ -171,7 +171,7 @@ def task_names(folder: Path) -> tuple[str, ...]:
         for file in sorted(tasks_folder.glob(f"*/{TASK_FILE}"))
         if TASK_NAME.fullmatch(file.parent.name) and not file.parent.is_symlink() and file.is_file()
     ]
-    order: list[str] = read_described(folder / MULTITASK_FILE)["tasks"] or []
+    order: list[str] = read_described(folder / MULTITASK_FILE).get("tasks") or []
     return tuple(sorted(names, key=lambda name: order.index(name) if name in order else len(order)))
 
 

@@ -20,7 +20,7 @@ from greenadapt.checkpoints.layout import (
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel, find_model, hub_id, id_of_folder
 from greenadapt.progress import Progress
-from greenadapt.store.files import Json, expanded, hash_file, hash_json
+from greenadapt.store.files import Json, expand_home, hash_file, hash_json
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.export import copy_tokenizers
 from greenadapt.tokenization.files import (
@@ -77,7 +77,7 @@ def starting_model(model: str) -> PretrainedModel:
     facts = read_facts(pretrained.folder)
     if facts is None:
         return pretrained
-    path = expanded(model)
+    path = expand_home(model)
     source = str(path.absolute()) if path.is_dir() else pretrained.source
     return replace(pretrained, name=f"{facts['model']['name']}-{facts['corpus']}", source=source)
 

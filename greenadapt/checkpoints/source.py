@@ -15,7 +15,7 @@ from greenadapt.errors import GreenadaptError, InputError, MissingError, first_l
 from greenadapt.store.files import (
     AGAIN,
     Json,
-    expanded,
+    expand_home,
     hash_file,
     path_name,
     read_object,
@@ -55,7 +55,7 @@ def find_model(model: str, *, download: bool = True) -> PretrainedModel:
 
     Raises ``MissingError`` with similar names, ``InputError`` if the folder is not a model's or is incomplete.
     """
-    path = expanded(model)
+    path = expand_home(model)
     if path.is_dir():
         require_utf8(path.resolve())
         _require_files(path)
@@ -98,7 +98,7 @@ def find_local_model(source: str, location: Path | str, option: str = "--model")
 
 def model_name(model: str) -> str:
     """The workspace name for a folder, a hub id or such a name; raises ``MissingError`` for any other path."""
-    path = expanded(model)
+    path = expand_home(model)
     if path.is_dir():
         return path_name(str(path.resolve()))
     if "/" in model:

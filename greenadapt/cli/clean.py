@@ -24,10 +24,10 @@ def clean(
     """
     from greenadapt.cli.output.printing import print_cleaning, print_removed
     from greenadapt.stages import status as stage
-    from greenadapt.store.workspace import unneeded
+    from greenadapt.store.workspace import find_unneeded
 
     session = o.make_session(options)
-    items = [*unneeded(session.workspace)]
+    items = [*find_unneeded(session.workspace)]
     rows = [stage.clean_row(item, "removable") for item in items]
     if rows and not yes:
         if as_json or not sys.stdin.isatty():

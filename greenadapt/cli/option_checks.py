@@ -12,17 +12,17 @@ from greenadapt.cli.options import FIELDS
 from greenadapt.cli.settings import ignore_settings, source_of
 from greenadapt.errors import UsageError
 from greenadapt.fields import refuse_without_effect
-from greenadapt.store.files import expanded, require_utf8
+from greenadapt.store.files import expand_home, require_utf8
 
 
 def require_names(ctx: Any) -> None:
     """Raise ``InputError`` for a value that is not UTF-8, or a path that leads to such a name."""
     for value in ctx.params.values():
         for item in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(item, Path) or (isinstance(item, str) and os.path.lexists(expanded(item))):
+            if isinstance(item, Path) or (isinstance(item, str) and os.path.lexists(expand_home(item))):
                 require_utf8(item)
                 with suppress(ValueError):  # of a null byte
-                    require_utf8(os.path.realpath(expanded(item)))
+                    require_utf8(os.path.realpath(expand_home(item)))
             elif isinstance(item, str):
                 require_utf8(item, "give it in UTF-8, the encoding that the terminal should have")
 

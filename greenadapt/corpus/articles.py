@@ -11,7 +11,7 @@ from lxml import etree
 from greenadapt.corpus.opening import input_errors, open_binary, open_member, squeeze
 from greenadapt.corpus.rows import parse_json, table_rows
 from greenadapt.corpus.text import Decoder, Document, tar_members
-from greenadapt.errors import InputError, json_kind, listed
+from greenadapt.errors import InputError, json_kind, list_names
 from greenadapt.store.files import Json
 
 _ROOTS = ("PubmedArticleSet", "PubmedBookArticleSet", "pmc-articleset")
@@ -255,7 +255,7 @@ def _read_metadata(
     names, rows = table_rows(decoder.lines(stream, name), name, ",", decoder, hint="fetch it again")
     if missing := [column for column in _COLUMNS if column not in names]:
         raise InputError(
-            f"{name} has no column {', '.join(missing)}, it has: {listed(names)}",
+            f"{name} has no column {', '.join(missing)}, it has: {list_names(names)}",
             "use a release of 2020-05-26 or later",
         )
     for _, _, cells in rows:
@@ -294,7 +294,7 @@ def _read_parse(stream: IO[bytes], name: str, decoder: Decoder) -> Json:
     decoder.check_size(len(content), name)
     parse = parse_json(decoder.decode(content, name), name, hint=_GIVE_PARSE)
     if not isinstance(parse, dict) or not {"body_text", "abstract"} & set(parse):
-        actual = f"it has: {listed(parse)}" if isinstance(parse, dict) else f"it is {json_kind(parse)}"
+        actual = f"it has: {list_names(parse)}" if isinstance(parse, dict) else f"it is {json_kind(parse)}"
         raise InputError(f"{name} is not a CORD-19 parse: no body_text, {actual}", _GIVE_PARSE)
     return parse
 

@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 
 from greenadapt.corpus.opening import is_compressed
 from greenadapt.corpus.recipes import FOLDER, Recipe, Source, file_name, refuse_same_names
-from greenadapt.errors import InputError, MissingError, ResourceError, byte_size, counted
+from greenadapt.errors import InputError, MissingError, ResourceError, byte_size, pluralize
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.store.files import naming
 
@@ -125,9 +125,9 @@ def _report_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> No
     present = sum(_size(_partial_files(folder / file_name(url))[0]) for url, size in sizes.items() if size)
     needed, free = sum(sizes.values()) - present, shutil.disk_usage(folder).free
     unknown = sum(not size for size in sizes.values())
-    amounts = [counted(len(sizes), "file")]
+    amounts = [pluralize(len(sizes), "file")]
     amounts += [byte_size(needed)] if unknown < len(sizes) else []
-    amounts += [f"{counted(unknown, 'file')} of unknown size"] if unknown else []
+    amounts += [f"{pluralize(unknown, 'file')} of unknown size"] if unknown else []
     progress.note(f"downloading {', '.join(amounts)}, to {folder}")
     if needed > free:
         raise ResourceError(

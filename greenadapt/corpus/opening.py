@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import check_path
 from greenadapt.progress import Progress
-from greenadapt.store.files import Json, expanded, hash_file, hash_json, require_utf8, short
+from greenadapt.store.files import Json, expand_home, hash_file, hash_json, require_utf8, short
 from greenadapt.store.outputs import COMPRESSIONS
 
 _log = logging.getLogger(__name__)
@@ -195,7 +195,7 @@ def visible_files(folder: Path) -> Iterator[Path]:
 
 def require_names(source: str) -> None:
     """Raise ``InputError`` if the path of a file or folder is not UTF-8."""
-    path = expanded(source)
+    path = expand_home(source)
     if path.exists():
         require_utf8(path.resolve())
 
@@ -224,7 +224,7 @@ def refuse_twice(paths: Iterable[str]) -> None:
 
 def require_source(source: str) -> None:
     """Raise ``MissingError`` unless ``source`` is an existing file or folder, a data set on the hub, or a URL."""
-    if not (expanded(source).exists() or "://" in source or is_hub_id(source)):
+    if not (expand_home(source).exists() or "://" in source or is_hub_id(source)):
         raise _missing(source)
 
 
@@ -240,7 +240,7 @@ def source_input(source: str) -> Json:
     """
     refuse_read_once(source)
     require_names(source)
-    path = expanded(source)
+    path = expand_home(source)
     if path.exists():
         return {"sha256": path_sha256(path), "path": str(path.absolute())}
     require_source(source)

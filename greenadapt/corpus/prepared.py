@@ -28,7 +28,7 @@ from greenadapt.corpus.splitting import (
     without_heldout,
 )
 from greenadapt.corpus.text import Document
-from greenadapt.errors import InputError, MissingError, ResourceError, byte_size, counted
+from greenadapt.errors import InputError, MissingError, ResourceError, byte_size, pluralize
 from greenadapt.progress import Bar, Progress
 from greenadapt.store.arrays import (
     SPLITMIX_STEP,
@@ -242,7 +242,7 @@ def write_by_frequency(words: list[str], counts: Int64Array, n_documents: int, p
     """
     if not words:
         raise InputError(
-            f"the corpus ({counted(n_documents, 'document')} with text) holds no words", "give one with text"
+            f"the corpus ({pluralize(n_documents, 'document')} with text) holds no words", "give one with text"
         )
     by_word = np.array(sorted(range(len(words)), key=words.__getitem__), np.int64)
     order = by_word[np.argsort(-counts[by_word], kind="stable")]

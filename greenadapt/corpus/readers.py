@@ -37,7 +37,7 @@ from greenadapt.corpus.text import (
     Document,
     tar_members,
 )
-from greenadapt.errors import InputError, MissingError, counted, json_kind, listed
+from greenadapt.errors import InputError, MissingError, json_kind, list_names, pluralize
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json
 from greenadapt.tokenization.vocabulary import WordSplitter
@@ -127,21 +127,21 @@ class CorpusReader:
         if self.recipe.format != "pmc":
             warn_skipped(name, self._decoder, progress)
         if broken := counts["broken_lines"]:
-            what = counted(broken, "line or row that is", "lines or rows that are")
+            what = pluralize(broken, "line or row that is", "lines or rows that are")
             progress.warn(f"{name}: skipped {what} broken or without the text's field")
         if replaced := counts["replaced"]:
-            progress.warn(f"{name}: replaced {counted(replaced, 'broken UTF-8 sequence')}")
+            progress.warn(f"{name}: replaced {pluralize(replaced, 'broken UTF-8 sequence')}")
 
     def _require_text(self) -> None:
         """Raise ``InputError`` if no document has been read."""
         if self._decoder.counts["documents"]:
             return
-        counts, sources = self._decoder.counts, counted(len(self.paths), "source")
+        counts, sources = self._decoder.counts, pluralize(len(self.paths), "source")
         hint = "check the files"
         if skipped := self._decoder.skipped_files():
             hint = f"skipped {skipped}; for text give --format"
         elif broken := counts["broken_lines"]:
-            hint = f"skipped {counted(broken, 'line or row', 'lines or rows')}: leave out --lenient to see why"
+            hint = f"skipped {pluralize(broken, 'line or row', 'lines or rows')}: leave out --lenient to see why"
         raise InputError(f"corpus {self.recipe.argument or self.recipe.name} has no text in {sources}", hint)
 
     def fingerprint(self) -> dict[str, str]:
@@ -351,7 +351,7 @@ def _text_lines(text: str) -> Iterator[str]:
 
 
 def _missing_field_error(where: str, kind: str, name: str, present: Iterable[str]) -> InputError:
-    return InputError(f"{where} has no {kind} {name}, it has: {listed(present)}", "choose one with --field")
+    return InputError(f"{where} has no {kind} {name}, it has: {list_names(present)}", "choose one with --field")
 
 
 def _read_table(

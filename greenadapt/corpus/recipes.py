@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from greenadapt.config import SampleBy
 from greenadapt.corpus.opening import data_suffix, open_binary, refuse_zip, require_names
-from greenadapt.errors import InputError, MissingError, UsageError, byte_size, counted
+from greenadapt.errors import InputError, MissingError, UsageError, byte_size, pluralize
 from greenadapt.progress import Bar, Progress
 from greenadapt.store.files import own_folder, parse_own, path_name, read_toml, short
 from greenadapt.store.workspace import INPUT
@@ -247,7 +247,7 @@ def _check(recipe: Recipe, where: str) -> None:
         raise InputError(f"{where}: unknown format {recipe.format}", f"the formats are {', '.join(FORMATS)}")
     if (recipe.format == "pydocs") == bool(recipe.sources):
         raise InputError(
-            f"{where}: format {recipe.format} with {counted(len(recipe.sources), 'source')}",
+            f"{where}: format {recipe.format} with {pluralize(len(recipe.sources), 'source')}",
             "pydocs has none, every other format needs one",
         )
     refuse_same_names(recipe.sources, where)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from greenadapt.config import TableFormat
 from greenadapt.corpus.text import Decoder
-from greenadapt.errors import InputError, counted, json_kind
+from greenadapt.errors import InputError, json_kind, pluralize
 from greenadapt.store.files import Json
 
 Lines = Iterator[tuple[int, str]]
@@ -150,7 +150,7 @@ def table_rows(
                 is_missing = "NaN" in row.cells or "nan" in row.cells
                 yield row if not is_missing else row._replace(cells=[_without_nan(cell) for cell in row.cells])
             elif any(map(str.strip, row.cells)):
-                columns = counted(len(row.cells), "column")
+                columns = pluralize(len(row.cells), "column")
                 decoder.skip(row.line, InputError(f"{path}:{row.line} has {columns}, {needed}", how))
 
     return names, whole_rows()
@@ -234,7 +234,7 @@ def _quoted_rows(
             if n_cells and end > begin and all(line.count(separator) == n_cells - 1 for _, line in held):
                 raise InputError(
                     f"{path}, line {begin}: a quotation mark encloses lines up to {end}, which are rows of "
-                    f"{counted(n_cells, 'column')} themselves",
+                    f"{pluralize(n_cells, 'column')} themselves",
                     hint,
                 )
             n_cells = len(cells) if n_cells == 0 else n_cells

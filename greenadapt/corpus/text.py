@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import IO, Any, cast
 
-from greenadapt.errors import InputError, byte_size, counted
+from greenadapt.errors import InputError, byte_size, pluralize
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json, short
 
@@ -64,7 +64,7 @@ class Decoder:
         """The number of files of unknown kinds, and the names of the first, for messages; "" if there are none."""
         n, names = self.counts["skipped_files"], ", ".join(map(short, self.skipped[:_NAMES_SHOWN]))
         more = ", …" if n > _NAMES_SHOWN else ""
-        return f"{counted(n, 'file')} of unknown kinds ({names}{more})" if n else ""
+        return f"{pluralize(n, 'file')} of unknown kinds ({names}{more})" if n else ""
 
     def skip(self, line: int, error: InputError) -> None:
         """Count a broken line or row if ``lenient``, else raise ``error``."""
@@ -115,7 +115,7 @@ class Decoder:
         """Warn about replaced bytes and characters in ``name``."""
         if replaced := self.counts["replaced"]:
             singular, plural = "byte sequence or character is", "byte sequences or characters are"
-            progress.warn(f"{name}: {counted(replaced, singular, plural)} not UTF-8, replaced by U+FFFD")
+            progress.warn(f"{name}: {pluralize(replaced, singular, plural)} not UTF-8, replaced by U+FFFD")
 
     def lines(self, stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
         """Yield line numbers (from 1) and lines with their ends, without a BOM; InputError if the file is binary.

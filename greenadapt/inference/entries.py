@@ -23,7 +23,7 @@ from greenadapt.corpus.readers import read_whole, warn_skipped
 from greenadapt.corpus.recipes import FORMATS, format_of
 from greenadapt.corpus.rows import Lines, json_rows
 from greenadapt.corpus.text import Decoder, Document
-from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageError, counted
+from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageError, pluralize
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json
 from greenadapt.tasks.conll import conll_sentences
@@ -249,11 +249,11 @@ def read_texts(
             raise InputError(f"{name} has no text: skipped {skipped}", "for text give --format")
         raise InputError(f"{name} has no text", "give a document with text")
     if n_lines > 1:
-        documents = f"{counted(n_lines, 'line')} of plain text, a document each"
+        documents = f"{pluralize(n_lines, 'line')} of plain text, a document each"
         progress.note(f"{name}: {documents}; --sample-by document reads a file as one document")
     warn_skipped(name, decoder, progress)
     if empty := counts["empty"]:
-        progress.warn(f"{name}: left out {counted(empty, 'document')} without text")
+        progress.warn(f"{name}: left out {pluralize(empty, 'document')} without text")
     decoder.warn_replaced(name, progress)
 
 

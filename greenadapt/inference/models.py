@@ -19,7 +19,7 @@ from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, p
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.store.arrays import Array
 from greenadapt.tasks.base import Encoder, Input, Task, n_outputs
-from greenadapt.workers import ahead, grouped, launched_processes
+from greenadapt.workers import ahead, group, launched_processes
 
 if TYPE_CHECKING:
     from greenadapt.models.forward import TorchRunner
@@ -41,7 +41,7 @@ def stream_with_margin(
     the chunks or windows of its base view that hold one of them are read, too. For all other units ``base`` repeats
     ``expanded``. Inputs of ``n_pieces`` go through together.
     """
-    groups = grouped(inputs, lambda item: sum(map(len, item.expanded)), n_pieces, MOST_EXAMPLES)
+    groups = group(inputs, lambda item: sum(map(len, item.expanded)), n_pieces, MOST_EXAMPLES)
     with closing(ahead(groups)) as blocks:
         for block in blocks:
             outputs = [*read(block, "expanded")]

@@ -16,7 +16,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.store.arrays import Array, BoolArray, IntArray, release_pages
 from greenadapt.tasks.base import Input
 from greenadapt.tokenization.files import SpecialIds
-from greenadapt.workers import grouped
+from greenadapt.workers import group
 
 _CHUNK = 1 << 20  # ids that are joined at once
 # Rows that are read before their pages are released; the kernel maps many pages around each row.
@@ -43,7 +43,7 @@ class Rows:
         Rows up to ``pad_id`` are kept so that padding keeps its id, which RoBERTa and MPNet rely on.
         """
         seen = np.union1d(np.arange(pad_id + 1), np.fromiter(special, np.int64))
-        for arrays in grouped(_ids_of(views), len, _CHUNK, _CHUNK):
+        for arrays in group(_ids_of(views), len, _CHUNK, _CHUNK):
             seen = np.union1d(seen, np.concatenate(arrays))
         return cls(seen.astype(np.int64))
 

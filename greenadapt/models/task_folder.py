@@ -121,7 +121,7 @@ class TaskFolder:
         file = folder / TASKS / name / TASK_FILE
         settings = read_described(file)
         task = load_task(settings, file)
-        if settings["adapter"] is None:
+        if settings.get("adapter") is None:
             raise InputError(f"{file} has no adapter", "train the model again")
         adapter = parse_own(json.dumps(settings["adapter"]), AdapterConfig, file, "train the model again")
         settings = {**read_described(folder / MULTITASK_FILE), **settings}

@@ -215,7 +215,7 @@ def shape_head(model: "PreTrainedModel", shape: HeadShape, seed: int) -> None:
             module.p = shape.dropout
     if shape.layers == 2 and not any(isinstance(module, TwoLayerHead) for module in model.modules()):
         with torch.random.fork_rng(devices=[]):
-            head = _deepened(model)
+            head = _deepen(model)
         nn.init.normal_(head.first.weight, std=_STD, generator=torch.Generator().manual_seed(seed))
         nn.init.zeros_(head.first.bias)
 
@@ -238,7 +238,7 @@ def split_head(weights: Tensors) -> tuple[Tensors, Tensors]:
 def load_first(model: "PreTrainedModel", first: Tensors) -> None:
     """Add a first layer with the weights of ``split_head``, if there are any, to a head of one layer."""
     if first:
-        _deepened(model).first.load_state_dict(first)
+        _deepen(model).first.load_state_dict(first)
 
 
 def _dropouts(model: "PreTrainedModel") -> list[nn.Dropout]:
@@ -248,7 +248,7 @@ def _dropouts(model: "PreTrainedModel") -> list[nn.Dropout]:
     return [module for name, module in named if isinstance(module, nn.Dropout) and not name.startswith(encoder)]
 
 
-def _deepened(model: "PreTrainedModel") -> TwoLayerHead:
+def _deepen(model: "PreTrainedModel") -> TwoLayerHead:
     name, layer = last_linear(model)
     dropout = max((module.p for module in _dropouts(model)), default=0.0)
     head = TwoLayerHead(layer.in_features, layer.out_features, dropout)

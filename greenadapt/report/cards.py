@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from greenadapt.config import ADAPTERS, AdapterConfig
 from greenadapt.corpus.opening import hub_data_set
-from greenadapt.errors import as_percent, counted, harmless, one_line
+from greenadapt.errors import as_percent, harmless, one_line, pluralize
 from greenadapt.report.tables import ADVICE, VIEW_NAMES, Table, loss_tables, score_tables, set_name
 from greenadapt.store.files import Json, short
 from greenadapt.tasks.tasks_file import TaskEntry
@@ -230,7 +230,7 @@ class MultitaskCard(Card):
         ]
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """``text`` in one line, with the marks of Markdown and HTML escaped."""
     return _MARKS.sub(r"\\\g<0>", escape(" ".join(one_line(text).split()), quote=False))
 
@@ -238,15 +238,15 @@ def escaped(text: str) -> str:
 def code(text: str) -> str:
     """``text`` in one line, as code within a line."""
     text = " ".join(one_line(text).split())
-    fence = "`" * (1 + _longest_run(text))
-    return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"
+    marks = "`" * (1 + _longest_run(text))
+    return f"{marks} {text} {marks}" if "`" in text else f"{marks}{text}{marks}"
 
 
-def fenced(lines: Sequence[str]) -> str:
+def fence(lines: Sequence[str]) -> str:
     """A block of shell commands."""
     text = harmless("\n".join(lines))
-    fence = "`" * max(3, 1 + _longest_run(text))
-    return f"{fence}sh\n{text}\n{fence}"
+    marks = "`" * max(3, 1 + _longest_run(text))
+    return f"{marks}sh\n{text}\n{marks}"
 
 
 def _longest_run(text: str) -> int:
@@ -257,8 +257,8 @@ def _longest_run(text: str) -> int:
 def section(table: Table) -> str:
     """A heading and a table, with numbers on the right of their columns."""
     rules = ["---:" if table.is_number(i) else "---" for i in range(len(table.columns))]
-    lines = "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in (table.columns, rules, *table.rows))
-    return f"\n## {escaped(table.title[:1].upper() + table.title[1:])}\n\n{lines}\n"
+    lines = "\n".join(f"| {' | '.join(map(escape_markdown, line))} |" for line in (table.columns, rules, *table.rows))
+    return f"\n## {escape_markdown(table.title[:1].upper() + table.title[1:])}\n\n{lines}\n"
 
 
 def spent(cost: Json) -> str:
@@ -275,7 +275,7 @@ def _inserted(value: Any) -> Any:
     """A value as the template inserts it: a text is escaped unless a filter has made it Markdown."""
     if isinstance(value, Markup):
         return value
-    return Markup(f"{value:,}" if isinstance(value, int) else escaped(str(value)))
+    return Markup(f"{value:,}" if isinstance(value, int) else escape_markdown(str(value)))
 
 
 @cache
@@ -286,9 +286,9 @@ def _template() -> "Template":
     environment = Environment(
         autoescape=True, finalize=_inserted, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    for name, write in {"code": code, "fenced": fenced, "section": section, "verbatim": harmless}.items():
+    for name, write in {"code": code, "fenced": fence, "section": section, "verbatim": harmless}.items():
         environment.filters[name] = lambda *values, write=write: Markup(write(*values))
-    environment.filters |= {"counted": counted, "example_file": example_file, "percent": as_percent, "short": short}
+    environment.filters |= {"counted": pluralize, "example_file": example_file, "percent": as_percent, "short": short}
     environment.filters["spent"] = spent
     environment.globals |= {"version": __version__, "views": VIEW_NAMES, "advice": ADVICE}
     return environment.from_string(files("greenadapt.report").joinpath("card.md.j2").read_text("utf-8"))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from greenadapt.errors import as_percent, counted, one_line, rounded
+from greenadapt.errors import as_decimal, as_percent, one_line, pluralize
 from greenadapt.store.files import Json
 
 VIEW_NAMES = {
@@ -76,7 +76,7 @@ def _column(seed: int | None, failed: Collection[int]) -> str:
 
 def figure(share: float | None) -> str:
     """A share in percent, nothing for ``None``."""
-    return "" if share is None else rounded(share, 2, percent=True)
+    return "" if share is None else as_decimal(share, 2, percent=True)
 
 
 def score_name(name: str) -> str:
@@ -86,7 +86,7 @@ def score_name(name: str) -> str:
 
 def signed(share: float | None) -> str:
     """A difference of shares in percent, with its sign."""
-    return "" if share is None else rounded(share, 2, percent=True, signed=True)
+    return "" if share is None else as_decimal(share, 2, percent=True, signed=True)
 
 
 def assessment(result: Json) -> list[str]:
@@ -117,7 +117,9 @@ def assessment(result: Json) -> list[str]:
 
 
 def _with_ends(result: Json, row: Json) -> str:
-    difference, low, high = (rounded(row[name], 1, percent=True, signed=True) for name in ("difference", "low", "high"))
+    difference, low, high = (
+        as_decimal(row[name], 1, percent=True, signed=True) for name in ("difference", "low", "high")
+    )
     return f"{difference} {score_name(result['main'])} ({low} to {high})"
 
 
@@ -199,7 +201,7 @@ def listed_table(tasks: Sequence[Json]) -> Table:
         scores = ", ".join(f"{name} {figure(over['mean'])}" for name, over in means.items())
         rows.append([task["name"], task["kind"], task["adapter"], f"{task['weights']:,}", task["metric"], scores])
     columns = ["task", "kind", "adapter", "weights", "score", "in percent"]
-    return Table(f"{counted(len(rows), 'task')} on one encoder", columns, rows)
+    return Table(f"{pluralize(len(rows), 'task')} on one encoder", columns, rows)
 
 
 def set_name(task: str, kind: str, name: str) -> str:
@@ -209,7 +211,7 @@ def set_name(task: str, kind: str, name: str) -> str:
 
 def _table(scores: Json, kind: str) -> Table:
     seeds = scores["seeds"]
-    title = f"{counted(len(scores['tasks']), 'task')}, {_KINDS[kind]} sets, in percent"
+    title = f"{pluralize(len(scores['tasks']), 'task')}, {_KINDS[kind]} sets, in percent"
     if _has_views(seeds[0], kind):
         title += f", by the logits of {VIEW_NAMES[scores['pool']]}"
     rows = [
@@ -351,7 +353,7 @@ def _score_and_document(answer: Json) -> str:
     """The probability of an answer, and its document."""
     if answer["logit"] is None:
         return "there is nothing to choose from"
-    score = f"{rounded(answer['score'], 0, percent=True)} %"
+    score = f"{as_decimal(answer['score'], 0, percent=True)} %"
     return ", ".join(filter(None, (score, printable(answer.get("document", "")))))
 
 
@@ -368,7 +370,7 @@ def _names(models: list[Json]) -> list[str]:
 
 def _counted(scores: Json) -> str:
     """The numbers of questions and contexts, and what was resampled for the intervals."""
-    words = f"{counted(scores['questions'], 'question')} on {counted(scores['contexts'], 'context')}"
+    words = f"{pluralize(scores['questions'], 'question')} on {pluralize(scores['contexts'], 'context')}"
     if scores["unlabelled"]:
         words += f", {scores['unlabelled']:,} more without gold answer"
     if scores.get("resampled") == "contexts":

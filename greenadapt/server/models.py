@@ -12,7 +12,7 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.models import OpenedModel
 from greenadapt.inference.predictor import shown_result
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.store.files import Json, expanded, hash_file, hash_json
+from greenadapt.store.files import Json, expand_home, hash_file, hash_json
 from greenadapt.tasks.questions import Question
 from greenadapt.tasks.spans import AnswerCandidates, merge_candidates, ranked
 
@@ -50,7 +50,7 @@ def find_models(models: Sequence[str], reading: ReadingOptions, task: str | None
             raise UsageError(f"{folder} is given {n} times", "give each --model once")
     if task is not None and not any(map(is_multitask, folders)):
         raise UsageError(f"--task {task}, but no --model has several tasks", "leave out --task")
-    file_names = [expanded(model).resolve().name for model in models]
+    file_names = [expand_home(model).resolve().name for model in models]
     sources = []
     for model, folder, file_name in zip(models, folders, file_names, strict=True):
         name = file_name if file_names.count(file_name) == 1 else model

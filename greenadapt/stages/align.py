@@ -14,7 +14,7 @@ from greenadapt.errors import MissingError, UsageError
 from greenadapt.report.tables import rows_warning
 from greenadapt.stages.session import ALIGN, W2V, OpenedBase, Session, model_of, require_made_for
 from greenadapt.store.files import Json, hash_file, path_name, short, write_json
-from greenadapt.store.results import Job, Outcome, Result, found_at, open_result, verified
+from greenadapt.store.results import Job, Outcome, Result, found_at, open_result, verify_result
 from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import check_casing, overlap
 from greenadapt.vectors.quality import KnownWords, fit_and_measure
@@ -74,7 +74,9 @@ def find_alignment(session: Session, corpus: str | None, model: str | None, alig
 def trained_vectors(result: Result) -> VectorSource:
     """The vectors of a w2v result."""
     facts = {name: result.manifest.facts[name] for name in ("corpus", "given", "title", "licence")}
-    return VectorSource(result.as_input(), facts, lambda: WordVectors.load(verified(result).folder), imported=False)
+    return VectorSource(
+        result.as_input(), facts, lambda: WordVectors.load(verify_result(result).folder), imported=False
+    )
 
 
 def _open_vectors(session: Session, path: Path, corpus: str | None) -> VectorSource:
@@ -153,6 +155,6 @@ def fitted_vectors(aligned: Result) -> VectorSource:
                 f"{entry['path']} holds other vectors than those that {aligned.path} was fitted on",
                 "run greenadapt align again",
             )
-        return WordVectors.load(verified(result).folder)
+        return WordVectors.load(verify_result(result).folder)
 
     return VectorSource(entry, {}, load, imported=False)

@@ -12,7 +12,7 @@ from greenadapt.stages.expand import alignment_of
 from greenadapt.stages.session import EXPAND, OpenedBase, model_of
 from greenadapt.store.arrays import FloatArray
 from greenadapt.store.files import Json
-from greenadapt.store.results import Result, open_result, verified
+from greenadapt.store.results import Result, open_result, verify_result
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.quality import bands, has_counts
@@ -44,7 +44,7 @@ def assess_rows(model: str) -> Json:
         base.checkpoint,
         base.vocabulary,
         fitted_vectors(aligned).vectors,
-        Alignment.load(verified(aligned).folder),
+        Alignment.load(verify_result(aligned).folder),
         ExpandConfig(),
         AlignConfig(**aligned.manifest.config),
     )
@@ -65,7 +65,7 @@ def _added(expanded: Result, vectors: WordVectors) -> Json | None:
     """See ``added`` of ``assess_rows``."""
     if not has_counts(vectors.counts):
         return None
-    words = set(AddedWords.open(verified(expanded).folder / WORDS_FILE).all_surfaces())
+    words = set(AddedWords.open(verify_result(expanded).folder / WORDS_FILE).all_surfaces())
     counts = vectors.counts[[row for row, word in enumerate(vectors.words) if word in words]]
     return {
         "share": float(counts.sum() / vectors.counts.sum()),

@@ -19,7 +19,7 @@ from greenadapt.stages.session import COMPILE, W2V, Session, require_made_for
 from greenadapt.store.arrays import Streamed, write_arrays
 from greenadapt.store.files import Json, write_json
 from greenadapt.store.outputs import check_file
-from greenadapt.store.results import Job, Outcome, Result, open_result, verified
+from greenadapt.store.results import Job, Outcome, Result, open_result, verify_result
 from greenadapt.tokenization.export import copy_tokenizers
 from greenadapt.vectors.word_vectors import WordVectors, read_vectors, write_vectors
 
@@ -97,11 +97,11 @@ def export_vectors(
     check_file(file)
     if vectors is None:
         result = session.find_only(corpus, model, W2V)
-        loaded = WordVectors.load(verified(result).folder)
+        loaded = WordVectors.load(verify_result(result).folder)
     elif vectors.is_dir():
         result = open_result(vectors, W2V)
         require_made_for(session, result, "--vectors", corpus, model)
-        loaded = WordVectors.load(verified(result).folder)
+        loaded = WordVectors.load(verify_result(result).folder)
     else:
         loaded = read_vectors(vectors, session.progress)
     write_vectors(loaded, file)

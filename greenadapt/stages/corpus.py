@@ -13,7 +13,7 @@ from greenadapt.corpus.pydocs import pydocs_versions
 from greenadapt.corpus.readers import open_corpus, require_local
 from greenadapt.corpus.recipes import Recipe, Source, find_recipe, kept_input, list_recipes
 from greenadapt.corpus.text import MAX_DOCUMENT_BYTES
-from greenadapt.errors import GreenadaptError, MissingError, UsageError, counted
+from greenadapt.errors import GreenadaptError, MissingError, UsageError, pluralize
 from greenadapt.stages.session import CORPUS, Session, model_of
 from greenadapt.store.files import Json, hash_json
 from greenadapt.store.locks import lock
@@ -182,8 +182,8 @@ def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: 
             cluster=session.cluster,
         )
         if counts["duplicates"]:
-            duplicates = counted(counts["duplicates"], "exact duplicate")
-            session.progress.note(f"dropped {duplicates} of {counted(counts['documents'], 'document')}")
+            duplicates = pluralize(counts["duplicates"], "exact duplicate")
+            session.progress.note(f"dropped {duplicates} of {pluralize(counts['documents'], 'document')}")
         reading.warn_skipped(session.progress)
         return Outcome(counts, {**named, "read": reading.counts})
 

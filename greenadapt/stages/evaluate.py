@@ -17,7 +17,7 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.metrics import groups_of, interval, over_seeds, resampled
+from greenadapt.tasks.metrics import groups_of, interval, over_seeds, resample
 
 if TYPE_CHECKING:
     from greenadapt.training.evaluation import Evaluation
@@ -120,7 +120,7 @@ def _scores(task: Task[Any], examples: Sequence[Any], evaluations: "Mapping[int 
     for view in test_scores[0]["views"]:
         if all(scores["views"][view][task.main] is not None for scores in test_scores):
             sums = [task.statistics(examples, evaluation.view_predictions[view]) for evaluation in evaluations.values()]
-            statistics, unit = resampled(np.stack(sums), *groups)
+            statistics, unit = resample(np.stack(sums), *groups)
             bounds = interval(statistics, task.main_score)
             intervals[view] = [bounds.low, bounds.high]
     seeds = [{"seed": seed, "test": scores} for seed, scores in zip(evaluations, test_scores, strict=True)]

@@ -16,7 +16,7 @@ from greenadapt.report.cards import AdaptedCard
 from greenadapt.report.tables import MAP, rows_warning
 from greenadapt.stages.align import VectorSource, find_alignment, fitted_vectors
 from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, card_origin, model_of
-from greenadapt.store.files import Json, expanded, hash_file, short, write_json
+from greenadapt.store.files import Json, expand_home, hash_file, short, write_json
 from greenadapt.store.results import (
     Job,
     Outcome,
@@ -25,7 +25,7 @@ from greenadapt.store.results import (
     input_result,
     open_result,
     read_manifest,
-    verified,
+    verify_result,
 )
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
@@ -85,7 +85,7 @@ def run_expand(
     def build(work: Path) -> Outcome:
         base.require_unchanged(aligned)
         fitting = AlignConfig(**aligned.manifest.config)
-        alignment = Alignment.load(verified(aligned).folder)
+        alignment = Alignment.load(verify_result(aligned).folder)
         expansion = Expansion(base.checkpoint, base.vocabulary, source.vectors, alignment, config, fitting)
         recipe = expansion.recipe
         _warn_about_recipe(expansion, session.progress)
@@ -126,7 +126,7 @@ def _inputs(base: OpenedBase, aligned: Result, config: ExpandConfig) -> dict[str
     inputs = {"alignment": aligned.as_input(), "model": base.entry}
     if (task := task_input(base.model.folder)) is not None:
         inputs["task"] = task
-    for number, path in enumerate((expanded(path).absolute() for path in config.restrict_to), 1):
+    for number, path in enumerate((expand_home(path).absolute() for path in config.restrict_to), 1):
         name = f"text {path.name}"
         name = f"text {number} {path.name}" if name in inputs else name
         inputs[name] = {"sha256": hash_file(path), "path": str(path)}

@@ -12,8 +12,8 @@ from greenadapt.progress import Progress
 from greenadapt.stages.align import find_alignment, fitted_vectors
 from greenadapt.stages.expand import alignment_of
 from greenadapt.stages.session import EXPAND, OpenedBase, Session, model_of, require_made_for
-from greenadapt.store.files import expanded
-from greenadapt.store.results import MANIFEST, Result, open_result, read_manifest, verified
+from greenadapt.store.files import expand_home
+from greenadapt.store.results import MANIFEST, Result, open_result, read_manifest, verify_result
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import Alignment
@@ -40,11 +40,11 @@ def neighbours(
     """
     if top < 1:
         raise UsageError(f"--top is {top}, must be at least 1")
-    folder = None if model is None else expanded(model)
+    folder = None if model is None else expand_home(model)
     if alignment is None and folder is not None and (folder / WORDS_FILE).is_file():
         return _of_model(session, folder, corpus, words, top)
     aligned = find_alignment(session, corpus, model, alignment)
-    opened = OpenedBase(model_of(verified(aligned)))
+    opened = OpenedBase(model_of(verify_result(aligned)))
     opened.require_unchanged(aligned)
     adapted = None if alignment is not None else _adapted(session, aligned)
     vectors, vocabulary = fitted_vectors(aligned).vectors, opened.vocabulary
@@ -54,7 +54,7 @@ def neighbours(
     domain = Space(vectors.words, vectors.index, vectors.matrix)
     known = [domain.rows, base.rows]
     queries = _known_words(words, WordSplitter(vocabulary.tokenizer), known, session.progress)
-    return _counted(neighbour_table(queries, domain, base, Alignment.load(aligned.folder).apply, top), vectors)
+    return _add_counts(neighbour_table(queries, domain, base, Alignment.load(aligned.folder).apply, top), vectors)
 
 
 def _of_model(session: Session, folder: Path, corpus: str | None, words: Sequence[str], top: int) -> list[Neighbours]:
@@ -76,7 +76,7 @@ def _adapted(session: Session, aligned: Result) -> Result | None:
     with suppress(MissingError):
         adapted = session.workspace.find_result(facts["corpus"], facts["model"]["name"], EXPAND)
         if adapted.manifest.inputs["alignment"]["sha256"] == aligned.manifest.digest:
-            return verified(adapted)
+            return verify_result(adapted)
     session.progress.note(
         "the workspace has no adapted model for this map: these are mapped vectors; --model FOLDER shows a model's rows"
     )
@@ -96,10 +96,10 @@ def _tables(
     domain = Space(vectors.words, vectors.index, vectors.matrix)
     queries = _known_words(words, rows.splitter, [rows.words, domain.rows], session.progress)
     table = [*rows.table(queries, top), *neighbour_table(queries, domain, rows.base, None, top)]
-    return _counted(sorted(table, key=lambda row: queries.index(row.word)), vectors)
+    return _add_counts(sorted(table, key=lambda row: queries.index(row.word)), vectors)
 
 
-def _counted(table: Sequence[Neighbours], vectors: WordVectors) -> list[Neighbours]:
+def _add_counts(table: Sequence[Neighbours], vectors: WordVectors) -> list[Neighbours]:
     """The rows with the counts of their words; vectors without counts leave them as they are."""
     if not has_counts(vectors.counts):
         return [*table]

@@ -173,7 +173,7 @@ class _Pretraining(TrainingStage):
         setup = Pretraining(
             checkpoint=checkpoint,
             encoder=encoder,
-            texts=self._packed(encoder, work, machine, progress),
+            texts=self._pack(encoder, work, machine, progress),
             config=request.config,
             train=request.training,
             run=request.run,
@@ -207,7 +207,7 @@ class _Pretraining(TrainingStage):
             training["memory"] = self.start.memory.as_settings()
         return {**facts, "pretrained": [*facts.get("pretrained", []), training]}
 
-    def _packed(self, encoder: Encoder, work: Path, machine: "Machine", progress: Progress) -> dict[str, "PackedText"]:
+    def _pack(self, encoder: Encoder, work: Path, machine: "Machine", progress: Progress) -> dict[str, "PackedText"]:
         """The tokenized inputs of all texts; the first process writes them unless an earlier attempt did."""
         from greenadapt.training.packed_text import PackedText, pack
 

@@ -8,7 +8,7 @@ from greenadapt.checkpoints.source import find_model, hub_answers
 from greenadapt.errors import ConflictError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json
-from greenadapt.store.results import MANIFEST, open_result, read_manifest, verified
+from greenadapt.store.results import MANIFEST, open_result, read_manifest, verify_result
 
 _PRIVATE = (MANIFEST, "predictions*.jsonl", "logits*.safetensors", ".*")
 """Names of files that stay private: the manifest names paths of this machine, the others tell test texts."""
@@ -27,7 +27,7 @@ def push(folder: Path, repo: str, progress: Progress, *, private: bool = False, 
     model = find_model(str(folder))
     check_model(model, whole=True)
     if (model.folder / MANIFEST).is_file():
-        verified(open_result(model.folder, read_manifest(model.folder).stage))
+        verify_result(open_result(model.folder, read_manifest(model.folder).stage))
 
     from huggingface_hub import HfApi, constants
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars

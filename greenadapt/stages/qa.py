@@ -9,7 +9,7 @@ from greenadapt.checkpoints.layout import SCORES
 from greenadapt.checkpoints.provenance import model_facts
 from greenadapt.cluster import Spread
 from greenadapt.corpus.opening import input_name, is_read_once
-from greenadapt.errors import UsageError, counted
+from greenadapt.errors import UsageError, pluralize
 from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.stages.session import QA, Session
 from greenadapt.store.files import Json, read_own_lines, write_json
@@ -48,7 +48,7 @@ def answer(session: Session, request: QaRequest) -> Result:
     def build(work: Path) -> Outcome:
         answered = _whole_rows(work / ANSWERS)
         if answered:
-            session.progress.note(f"resuming after {counted(len(answered), 'answer')}")
+            session.progress.note(f"resuming after {pluralize(len(answered), 'answer')}")
         rows = answerer.rows(answered)  # opens the models
         with open(work / ANSWERS, "a", encoding="utf-8") as file:
             for row in rows:

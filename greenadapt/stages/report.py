@@ -35,7 +35,7 @@ from greenadapt.store.outputs import check_file, open_file
 from greenadapt.store.results import Result
 from greenadapt.store.workspace import is_key_of
 from greenadapt.tasks.base import load_task
-from greenadapt.tasks.metrics import groups_of, interval, paired, resampled
+from greenadapt.tasks.metrics import groups_of, interval, paired_bootstrap, resample
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.vectors.neighbours import on_plane, unit_rows
@@ -245,11 +245,11 @@ def _compared(title: str, results: list[Result], models: list[TunedModel], examp
         task = load_task(read_described(result.folder / TASK_FILE))
         seeds = tuple(int(seed_scores["seed"]) for seed_scores in model.scores["seeds"])
         statistics = statistics_of(task, examples, result, seeds)
-        drawn, _ = resampled(statistics, *groups)
+        drawn, _ = resample(statistics, *groups)
         bounds = interval(drawn, task.main_score)
         fields: dict[str, Any] = {"low": bounds.low, "high": bounds.high}
         if base is not None and base.shape == statistics.shape:
-            difference = paired(drawn, resampled(base, *groups)[0], task.main_score)
+            difference = paired_bootstrap(drawn, resample(base, *groups)[0], task.main_score)
             fields["difference"] = (difference.difference, difference.low, difference.high)
         elif base is not None:
             notes.append(f"{model.name} has other seeds or labels than {models[0].name}: they are not compared.")

@@ -20,7 +20,7 @@ from greenadapt.corpus.opening import STDIN, is_hub_id, note_terminal
 from greenadapt.corpus.recipes import Recipe, corpus_name, keep_input
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.progress import Progress
-from greenadapt.store.files import Json, expanded, forget_hashed, naming, real_folder
+from greenadapt.store.files import Json, expand_home, forget_hashed, naming, real_folder
 from greenadapt.store.results import Build, Job, Manifest, Place, Result, check_out, run
 from greenadapt.store.workspace import Workspace
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
@@ -45,7 +45,7 @@ class Session:
     max_memory: int = 4 << 30
     """Bytes."""
     cluster: str | None = None
-    """The address of a Ray cluster, see ``connected``; ``None`` for this machine alone."""
+    """The address of a Ray cluster, see ``connect``; ``None`` for this machine alone."""
     gpus_each: float | None = None
     """GPUs of each task on the cluster; ``None``: 1 if the cluster has GPUs."""
     command: str | None = None
@@ -244,7 +244,7 @@ def _data_name(source: str) -> str:
     if is_hub_id(source):
         parts = ["-".join(source.partition(":")[0].split("/")[1:])]
     else:
-        *folders, file = Path(source.partition("://")[2] or expanded(source).absolute()).parts
+        *folders, file = Path(source.partition("://")[2] or expand_home(source).absolute()).parts
         stem = _SUFFIXES.sub("", file)
         parts = [stem, *reversed(folders[1:]), stem]
     telling = (part for part in parts if not _COMMON.fullmatch(part))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from greenadapt.errors import GreenadaptError, MissingError
 from greenadapt.stages.session import RUNS, Session
-from greenadapt.store.files import Json, expanded
-from greenadapt.store.results import MANIFEST, Result, input_result, read_manifest, require_sizes, verified
-from greenadapt.store.workspace import Unfinished, Unneeded, Workspace, remove, tree_size, unfinished_in, unneeded
+from greenadapt.store.files import Json, expand_home
+from greenadapt.store.results import MANIFEST, Result, input_result, read_manifest, require_sizes, verify_result
+from greenadapt.store.workspace import Unfinished, Unneeded, Workspace, find_unneeded, remove, tree_size, unfinished_in
 
 UP_TO_DATE, DAMAGED = "whole", "damaged"
 
@@ -41,7 +41,7 @@ def status(
         return rows
     rows += _rows_in(RUNS, verify=verify)
     rows += [_unfinished(work) for work in unfinished_in(workspace.root / "results")]
-    items = [*unneeded(workspace)]
+    items = [*find_unneeded(workspace)]
     for kind in dict.fromkeys(item.kind for item in items):
         sizes = [item.bytes for item in items if item.kind == kind]
         rows.append({"kind": "unneeded", "what": kind, "files": len(sizes), "bytes": sum(sizes)})
@@ -67,7 +67,7 @@ def _row(path: Path, corpus: str | None = None, model: str | None = None, *, ver
             "seconds": manifest.cost.get("seconds"),
             "command": manifest.facts.get("command"),
         }
-        (verified if verify else require_sizes)(result)
+        (verify_result if verify else require_sizes)(result)
     except (GreenadaptError, OSError) as error:
         why = error.message if isinstance(error, GreenadaptError) else str(error)
         row |= {"state": DAMAGED, "why": why}
@@ -89,7 +89,7 @@ def _unfinished(work: Unfinished) -> Json:
 
 def _of_folder(workspace: Workspace, named: Path, *, verify: bool) -> list[Json]:
     """The rows of a result's folder, or of all results in a folder such as ``runs``."""
-    path = expanded(named).absolute()
+    path = expand_home(named).absolute()
     if (path / MANIFEST).is_file():
         return [_row(path, verify=verify)]
     if path.is_dir():
@@ -117,7 +117,7 @@ def _time(seconds: float) -> str:
 
 def clean(session: Session, items: Sequence[Unneeded]) -> Iterator[Json]:
     """Remove the ``items`` that are still not needed; yields their rows, with ``action`` ``removed`` or ``kept``."""
-    free = {item.path for item in unneeded(session.workspace)}  # the user may have thought for long
+    free = {item.path for item in find_unneeded(session.workspace)}  # the user may have thought for long
     for item in items:
         why = remove(item) if item.path in free else "a command uses it now"
         yield clean_row(item, "kept" if why else "removed", why)

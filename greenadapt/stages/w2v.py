@@ -6,13 +6,13 @@ from pathlib import Path
 
 from greenadapt.checkpoints.provenance import check_model, model_facts
 from greenadapt.checkpoints.source import PretrainedModel
-from greenadapt.cluster import connected
+from greenadapt.cluster import connect
 from greenadapt.config import TextOptions, W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
 from greenadapt.stages.session import W2V, Session
 from greenadapt.store.files import Json
-from greenadapt.store.results import Job, Outcome, Result, verified
+from greenadapt.store.results import Job, Outcome, Result, verify_result
 from greenadapt.vectors.cbow import load_engine, train
 
 
@@ -52,10 +52,10 @@ def run_w2v(session: Session, model: PretrainedModel, prepared: Result, config: 
     config = replace(config, workers=workers, dim=config.dim or check_model(model).dim)
 
     def build(work: Path) -> Outcome:
-        words = PreparedCorpus.open(verified(prepared).folder)
+        words = PreparedCorpus.open(verify_result(prepared).folder)
         training = work / "training"
         facts: Json = {"corpus": corpus}
-        with connected(session.cluster) if session.cluster else nullcontext() as cluster:
+        with connect(session.cluster) if session.cluster else nullcontext() as cluster:
             if cluster is not None:
                 cluster.require_shared(training)
             vectors = train(

@@ -44,7 +44,7 @@ def require_utf8(path: str | os.PathLike[str], hint: str = _RENAME) -> None:
         raise InputError(f"{escaped} is not UTF-8", hint) from None
 
 
-def expanded(path: str | os.PathLike[str]) -> Path:
+def expand_home(path: str | os.PathLike[str]) -> Path:
     """``path`` with the home folder for ``~``, or as it is if the user is unknown (``Path.expanduser`` fails)."""
     return Path(os.path.expanduser(path))  # noqa: PTH111
 
@@ -55,7 +55,7 @@ def short(source: str) -> str:
     """
     if "://" in source:
         return PurePosixPath(source.partition("?")[0]).name
-    path = expanded(source)
+    path = expand_home(source)
     if not (path.is_absolute() or path.exists()):
         return source
     folder = Path.cwd()
@@ -122,7 +122,7 @@ def real_folder(path: Path) -> Path:
 
     Raises ``InputError`` for a path that is not UTF-8.
     """
-    path = expanded(path).absolute()
+    path = expand_home(path).absolute()
     path = Path(os.path.realpath(path)) if path.is_symlink() or ".." in path.parts else path
     require_utf8(path)
     return path
@@ -315,7 +315,7 @@ def parse_own(content: bytes | str, kind: type[T], source: Path | str, hint: str
     try:
         return _adapter(cast("Hashable", kind)).validate_json(content, strict=True)
     except ValidationError as error:
-        raise InputError(f"{source}{_described(error, content)}", hint) from None
+        raise InputError(f"{source}{_describe(error, content)}", hint) from None
     except GreenadaptError as error:  # of a configuration, which checks more than types
         raise InputError(f"{source}: {error.message}", hint) from None
 
@@ -336,7 +336,7 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind)
 
 
-def _described(error: Any, content: bytes | str) -> str:
+def _describe(error: Any, content: bytes | str) -> str:
     """The first error, in words that follow the name of the file."""
     [first, *_] = error.errors(include_url=False, include_context=False)
     key, message = ".".join(map(str, first["loc"])), str(first["msg"])

@@ -33,7 +33,7 @@ from greenadapt.store.files import (
     Json,
     changed_since_hashed,
     creating,
-    expanded,
+    expand_home,
     hash_file,
     hash_json,
     plain,
@@ -440,7 +440,7 @@ def found_at(entry: Mapping[str, Any], folder: Path) -> Path:
     For a result this is the relative path, if a result is there, so that a copy of HOME works; otherwise the recorded
     path, if that exists.
     """
-    path = expanded(_location(entry) or "")
+    path = expand_home(_location(entry) or "")
     if "relative" not in entry:
         return path
     relative = Path(os.path.normpath(folder.resolve() / entry["relative"]))
@@ -473,7 +473,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def open_result(path: Path, stage: str) -> Result:
-    """Open a finished result of ``stage`` by path; ``verified`` checks its content.
+    """Open a finished result of ``stage`` by path; ``verify_result`` checks its content.
 
     Raises ``MissingError`` or ``InputError`` naming the folder.
     """
@@ -502,7 +502,7 @@ def require_sizes(result: Result) -> Result:
     return result
 
 
-def verified(result: Result) -> Result:
+def verify_result(result: Result) -> Result:
     """``result``, after comparing every checksum; raises ``InputError`` naming the damaged file."""
     files = {} if result.checked else require_sizes(result).manifest.files
     for name, entry in files.items():

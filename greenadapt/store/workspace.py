@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
-from greenadapt.store.files import expanded, require_utf8
+from greenadapt.store.files import expand_home, require_utf8
 from greenadapt.store.locks import holder
 from greenadapt.store.results import (
     ATTEMPTS,
@@ -56,7 +56,7 @@ class Workspace:
             from platformdirs import user_data_path
 
             option = user_data_path("greenadapt", appauthor=False)
-        root = expanded(option).absolute()
+        root = expand_home(option).absolute()
         require_utf8(root)
         if not next(path for path in (root, *root.parents) if path.exists()).is_dir():
             raise ConflictError(f"the workspace {root} is not a folder", f"give one with --workspace or ${HOME}")
@@ -184,7 +184,7 @@ class Unfinished:
 
 def unfinished_in(folder: Path) -> list[Unfinished]:
     """The unfinished results in ``folder``."""
-    paths = [path for path in _listed(folder) if _UNFINISHED.fullmatch(path.name) and path.is_dir()]
+    paths = [path for path in _list_folder(folder) if _UNFINISHED.fullmatch(path.name) and path.is_dir()]
     return [
         Unfinished(path, tree_size(path), Attempts.read(path), holder(path / LOCK))
         for path in paths
@@ -202,26 +202,26 @@ class Unneeded:
     bytes: int
 
 
-def unneeded(workspace: Workspace) -> Iterator[Unneeded]:
+def find_unneeded(workspace: Workspace) -> Iterator[Unneeded]:
     """What ``clean`` removes: results that neither a name nor the inputs of a named result need, unfinished results
     that no process works on, and stored inputs that no result was made from.
 
     What greenadapt did not make stays: results have a manifest, and inputs are named by their hash.
     """
-    results, needed = workspace.root / "results", _needed(workspace)
-    for path in _listed(results):
+    results, needed = workspace.root / "results", _find_needed(workspace)
+    for path in _list_folder(results):
         is_result = _RESULT.fullmatch(path.name) and (path / MANIFEST).is_file() and not path.is_symlink()
         if is_result and path.resolve() not in needed:
             yield Unneeded("result", path, tree_size(path))
     for work in unfinished_in(results):
         if work.writer is None:
             yield Unneeded("unfinished", work.path, work.bytes)
-    for path in _listed(workspace.root / "inputs"):
+    for path in _list_folder(workspace.root / "inputs"):
         if path.is_file() and INPUT.fullmatch(path.name) and path.resolve() not in needed:
             yield Unneeded("input", path, tree_size(path))
 
 
-def _needed(workspace: Workspace) -> set[Path]:
+def _find_needed(workspace: Workspace) -> set[Path]:
     """The real paths of the named results, of the results that they were made from, and of their other inputs."""
     results: set[Path] = set()
     others: set[Path] = set()
@@ -269,7 +269,7 @@ def tree_size(path: Path) -> int:
     return size
 
 
-def _listed(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> list[Path]:
     """The entries of a folder, also hidden, sorted; none if it is no folder."""
     try:
         return sorted(folder.iterdir())

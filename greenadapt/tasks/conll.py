@@ -15,7 +15,7 @@ import numpy as np
 
 from greenadapt.corpus.opening import open_binary
 from greenadapt.corpus.text import Decoder
-from greenadapt.errors import InputError, counted
+from greenadapt.errors import InputError, pluralize
 from greenadapt.progress import Progress
 from greenadapt.store.arrays import Array, IntArray, offsets_of
 from greenadapt.store.files import Json
@@ -341,11 +341,11 @@ class Layout:
             raise InputError(f"{where}: the word is empty", "write a word before the tab")
         if self.line is None and not max(self.word, self.tag or 0) < n <= self.n:
             raise InputError(
-                f"{where}: {counted(n, 'column')}, --columns names {self.n}", "name all columns of the file"
+                f"{where}: {pluralize(n, 'column')}, --columns names {self.n}", "name all columns of the file"
             )
         if self.line is not None and n != self.n:
             raise InputError(
-                f"{where}: {counted(n, 'column')}, line {self.line} has {self.n}",
+                f"{where}: {pluralize(n, 'column')}, line {self.line} has {self.n}",
                 "separate them by tabs, or correct the line" if n > self.n else _ONE_LINE,
             )
         if self.begin is not None and row.columns[0] != str(number := self.begin + n_before):
@@ -593,7 +593,9 @@ def _tags_of(spans: Sequence[_Span], sentence: Sentence, where: str, counts: Cou
         entity = f"{where}: entity {number} ({span.type}, {span.start} to {span.end})"
         stated = text[span.start : span.end]
         if not 0 <= span.start < span.end <= len(text):
-            raise InputError(f"{entity} is not in the text, which has {counted(len(text), 'character')}", "correct it")
+            raise InputError(
+                f"{entity} is not in the text, which has {pluralize(len(text), 'character')}", "correct it"
+            )
         if span.text is not None and span.text != stated:
             raise InputError(
                 f"{entity} is {stated!r} there, and {span.text!r} by its own text", "correct one, or leave out its text"

@@ -128,8 +128,8 @@ def interval(statistics: Array, main_score: Callable[[Array], Array], samples: i
     """Percentile bootstrap of one model's score over examples (Efron & Tibshirani 1993, section 13.3).
 
     ``statistics`` (n_examples, m) are additive; ``main_score`` maps their sums (…, m) to scores (…). With several
-    seeds, (n_seeds, n_examples, m), the score is the mean over the seeds, which are resampled, too, as in ``paired``.
-    Apply ``resampled`` to the statistics of questions first.
+    seeds, (n_seeds, n_examples, m), the score is the mean over the seeds, which are resampled, too, as in
+    ``paired_bootstrap``. Apply ``resample`` to the statistics of questions first.
     """
     models = statistics.astype(np.float64, copy=False).reshape(1, -1, *statistics.shape[-2:])
     scores = [(weights * of_model[:, 0]).sum(axis=1) for weights, of_model in _draws(models, main_score, samples, seed)]
@@ -143,17 +143,17 @@ def groups_of(examples: Sequence[Any]) -> tuple[list[str], str]:
     return [getattr(example, "group", "") for example in examples], "contexts" if is_of_contexts else "documents"
 
 
-def resampled(statistics: Array, groups: Sequence[str], unit: str = "contexts") -> tuple[Array, str]:
+def resample(statistics: Array, groups: Sequence[str], unit: str = "contexts") -> tuple[Array, str]:
     """(…, n_examples, m) → (…, n, m) statistics of what is to be resampled, and its name: ``unit`` or ``examples``.
 
     Examples of one group are not independent, so groups are resampled if there are at least ``FEWEST``.
     """
     if len(set(groups)) < FEWEST:
         return statistics, "examples"
-    return summed(statistics, groups), unit
+    return sum_groups(statistics, groups), unit
 
 
-def summed(statistics: Array, groups: Sequence[str]) -> Array:
+def sum_groups(statistics: Array, groups: Sequence[str]) -> Array:
     """(…, n_examples, m) → (…, n_groups, m): the sums over each group of examples, in order of first occurrence."""
     numbers = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     sums = np.zeros((len(numbers), *statistics.shape[:-2], statistics.shape[-1]))
@@ -161,7 +161,7 @@ def summed(statistics: Array, groups: Sequence[str]) -> Array:
     return np.moveaxis(sums, 0, -2)
 
 
-def paired(
+def paired_bootstrap(
     ours: Array, theirs: Array, main_score: Callable[[Array], Array], samples: int = 2000, seed: int = 0
 ) -> Difference:
     """Paired bootstrap of the difference between two models that ran with the same seeds on the same examples.
@@ -182,7 +182,7 @@ def paired(
 def paired_samples(
     ours: Array, theirs: Array, main_score: Callable[[Array], Array], samples: int = 2000, seed: int = 0
 ) -> Array:
-    """The difference in each sample of ``paired``, (samples,)."""
+    """The difference in each sample of ``paired_bootstrap``, (samples,)."""
     models = np.stack([ours, theirs]).astype(np.float64, copy=False)
     draws = _draws(models, main_score, samples, seed)
     return np.concatenate([(weights * (scores[:, 0] - scores[:, 1])).sum(axis=1) for weights, scores in draws])

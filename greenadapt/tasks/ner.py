@@ -10,7 +10,7 @@ import numpy as np
 from greenadapt.config import Decoding
 from greenadapt.corpus.opening import JSON_SUFFIXES, data_suffix, is_hub_id
 from greenadapt.corpus.text import Decoder
-from greenadapt.errors import InputError, counted, json_kind
+from greenadapt.errors import InputError, json_kind, pluralize
 from greenadapt.progress import Progress
 from greenadapt.store.arrays import Array, IntArray, offsets_of
 from greenadapt.store.files import Json
@@ -90,13 +90,13 @@ class NerTask:
         else:
             sentences = read_conll(source, decoder, progress, self.columns)
         if n_widened := counts["widened"]:
-            places = counted(n_widened, "entity begins or ends", "entities begin or end")
+            places = pluralize(n_widened, "entity begins or ends", "entities begin or end")
             progress.note(f"{source}: {places} within a word: taken as whole words")
         examples = [sentence for sentence in sentences if sentence.words]
         if n_empty := len(sentences) - len(examples):
-            progress.note(f"{source}: left out {counted(n_empty, 'sentence')} without words")
+            progress.note(f"{source}: left out {pluralize(n_empty, 'sentence')} without words")
         if n_replaced := decoder.counts["replaced"]:
-            progress.warn(f"{source}: replaced {counted(n_replaced, 'broken UTF-8 sequence')}")
+            progress.warn(f"{source}: replaced {pluralize(n_replaced, 'broken UTF-8 sequence')}")
         if self.labels:
             self._check_types(examples, source, progress)
         return examples

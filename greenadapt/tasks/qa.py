@@ -10,7 +10,7 @@ from operator import attrgetter
 import numpy as np
 
 from greenadapt.config import QaConfig, WordUnit
-from greenadapt.errors import InputError, counted
+from greenadapt.errors import InputError, pluralize
 from greenadapt.progress import Progress
 from greenadapt.store.arrays import Array, IntArray
 from greenadapt.store.files import Json
@@ -195,7 +195,7 @@ class QuestionTask:
                 bar.advance(1)
         if cut_ids:
             limit = "the model cannot read at once" if self.max_question is None else "are too long"
-            progress.warn(f"cut {counted(len(cut_ids), 'question')} that {limit}, the first {cut_ids[0]}")
+            progress.warn(f"cut {pluralize(len(cut_ids), 'question')} that {limit}, the first {cut_ids[0]}")
         if len(inputs) < len(examples):
             skipped = len(examples) - len(inputs)
             progress.warn(f"{skipped:,} of {len(examples):,} questions are left out: no window holds an answer")

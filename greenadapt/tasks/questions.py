@@ -17,7 +17,7 @@ from greenadapt.corpus.opening import (
 )
 from greenadapt.corpus.rows import parse_json
 from greenadapt.corpus.text import Decoder
-from greenadapt.errors import InputError, json_kind, listed
+from greenadapt.errors import InputError, json_kind, list_names
 from greenadapt.progress import Progress
 from greenadapt.store.arrays import IntArray
 from greenadapt.store.files import Json
@@ -174,7 +174,7 @@ class _QuestionReader:
         if self.labelled is None and record.get("answers") in (None, ""):  # tables have "" for missing values
             return (), False
         pairs = _answers(_get(record, "answers", where), where)
-        answers = tuple(self._located(text, start, context, where) for text, start in pairs)
+        answers = tuple(self._locate(text, start, context, where) for text, start in pairs)
         if self.labelled is None and not answers:
             if "is_impossible" not in record:
                 self.empty.add(where)
@@ -188,7 +188,7 @@ class _QuestionReader:
             raise InputError(f"{where}: '{name}' is {json_kind(text)}, not a string", _CORRECTION)
         return self.decoder.without_surrogates(text, where)
 
-    def _located(self, text: str, start: int | None, context: str, where: str) -> GoldAnswer:
+    def _locate(self, text: str, start: int | None, context: str, where: str) -> GoldAnswer:
         answer = locate(self.decoder.without_surrogates(text, where), start or 0, context)
         self.n_answers += 1
         self.n_missing += answer.start < 0
@@ -261,7 +261,7 @@ def _items(parent: Json, name: str, prefix: str) -> Iterator[tuple[Json, str]]:
 
 def _get(record: Json, name: str, where: str) -> Any:
     if record.get(name) is None:
-        raise InputError(f"{where}: no '{name}'", f"it has: {listed(record)}")
+        raise InputError(f"{where}: no '{name}'", f"it has: {list_names(record)}")
     return record[name]
 
 

@@ -10,7 +10,7 @@ from greenadapt.config import TableFormat
 from greenadapt.corpus.opening import HUB_ID, SEPARATORS, data_suffix, is_hub_id, open_binary
 from greenadapt.corpus.rows import json_rows, table_rows
 from greenadapt.corpus.text import Decoder
-from greenadapt.errors import InputError, MissingError, counted, first_line, listed, require
+from greenadapt.errors import InputError, MissingError, first_line, list_names, pluralize, require
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json
 
@@ -39,7 +39,7 @@ def records(source: str, progress: Progress, table: TableFormat | None = None) -
 def field(row: Json, name: str, where: str, hint: str = "") -> Any:
     """The value of the field ``name``; raises ``InputError`` with the existing fields if there is no such field."""
     if name not in row:
-        raise InputError(f"{where} has no field {name}, it has: {listed(row)}", hint)
+        raise InputError(f"{where} has no field {name}, it has: {list_names(row)}", hint)
     return row[name]
 
 
@@ -66,8 +66,8 @@ def _file_rows(path: str, table: TableFormat, progress: Progress) -> Iterator[tu
             for row in rows:
                 yield f"{path}:{row.line}", dict(zip(names, row.cells, strict=True))
             if n_broken := decoder.counts["broken_lines"]:
-                n_rows = counted(n_broken, "row that does", "rows that do")
-                what = f"not have {counted(len(names), 'column')}, the first on line {decoder.first_broken}"
+                n_rows = pluralize(n_broken, "row that does", "rows that do")
+                what = f"not have {pluralize(len(names), 'column')}, the first on line {decoder.first_broken}"
                 progress.warn(f"{path}: left out {n_rows} {what}")
         else:
             yield from ((row.where, row.fields) for row in json_rows(lines, path, decoder))

@@ -70,7 +70,7 @@ class Evaluation:
         return {**self.scores, "views": self.views}
 
 
-def stacked(logits: dict[str, list[Array]]) -> dict[str, Array]:
+def stack(logits: dict[str, list[Array]]) -> dict[str, Array]:
     """The concatenated logits of all examples by view, (total n_units, k), and ``offsets`` (n_examples + 1,)."""
     arrays: dict[str, Array] = {}
     for view, examples in logits.items():

@@ -39,7 +39,7 @@ from greenadapt.store.files import Json, write_json, write_lines
 from greenadapt.tasks.base import Encoder, Input, TaskData
 from greenadapt.tasks.metrics import average, metric_of
 from greenadapt.training.batches import Dataset, TaskDataset
-from greenadapt.training.evaluation import Evaluation, stacked
+from greenadapt.training.evaluation import Evaluation, stack
 from greenadapt.training.feed import Feed
 from greenadapt.training.loop import RunRecord, Step, Training
 
@@ -372,7 +372,7 @@ class FinetuneRun:
             evaluation = self._evaluate(data, "test", name, keep_logits=setup.save_logits)
             write_lines(self._parts.predictions(self.folder, data.name, name), evaluation.predictions)
             if setup.save_logits:
-                write_arrays(self.folder / LOGITS, stacked(evaluation.logits))
+                write_arrays(self.folder / LOGITS, stack(evaluation.logits))
             test.setdefault(data.name, {})[name] = evaluation.as_dict()
         kinds = {"dev": dev} if dev else {}
         return self._parts.scores_file(kinds | ({"test": self._parts.history_row("test", test)} if test else {}))

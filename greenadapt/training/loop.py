@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from greenadapt.config import RunConfig
-from greenadapt.errors import InputError, counted, duration
+from greenadapt.errors import InputError, duration, pluralize
 from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.weights import takes_segments, write_tensors
 from greenadapt.progress import Progress, stoppable
@@ -348,5 +348,5 @@ class Training:
 
 def _note_time(seconds: float, label: str, later: int, progress: Progress) -> None:
     if seconds >= _WORTH_NOTING:
-        trainings = f" for this and {counted(later, 'more training')}" if later else ""
+        trainings = f" for this and {pluralize(later, 'more training')}" if later else ""
         progress.note(f"{label}: about {duration(seconds)} left{trainings}")

@@ -14,7 +14,7 @@ from greenadapt.store.arrays import BoolArray, IntArray, offsets_of, row_blocks
 from greenadapt.store.files import Json, read_own, write_json
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.dual_tokenizer import DualEncoding, Pieces
-from greenadapt.workers import grouped
+from greenadapt.workers import group
 
 _COUNTS = "counts.json"
 VIEWS = ("base", "expanded")
@@ -80,7 +80,7 @@ def pack(documents: Iterable[Document], encoder: Encoder, folders: Sequence[Path
     """
     with ExitStack() as stack:
         writers = [_Writer(folder, encoder, stack) for folder in folders]
-        blocks = grouped(documents, lambda document: sum(map(len, document.lines)), _BLOCK_CHARACTERS, _BLOCK_DOCUMENTS)
+        blocks = group(documents, lambda document: sum(map(len, document.lines)), _BLOCK_CHARACTERS, _BLOCK_DOCUMENTS)
         for block in blocks:
             encodings = encoder.tokenizer.encode_batch([" ".join(document.lines) for document in block])
             for document, encoding in zip(block, encodings, strict=True):

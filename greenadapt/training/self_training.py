@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from greenadapt.errors import InputError, counted
+from greenadapt.errors import InputError, pluralize
 from greenadapt.store.files import Json, read_own, replace_json
 from greenadapt.tasks.conll import Sentence
 from greenadapt.training.feed import Purpose, random_bits
@@ -55,14 +55,16 @@ def second_setup(setup: FinetuneSetup, seed: int, folder: Path) -> FinetuneSetup
     sentences = setup.machine.first(label)
     if not sentences:
         raise InputError(
-            f"the model is sure of the entities of none of {counted(len(texts), 'sentence')} of --unlabelled",
+            f"the model is sure of the entities of none of {pluralize(len(texts), 'sentence')} of --unlabelled",
             "give text that resembles the labelled sentences, or leave it out",
         )
     labels = _Labels(run.training.n_steps, [(sentence.words, sentence.tags or ()) for sentence in sentences])
     if setup.machine.is_first:
         replace_json(file, asdict(labels))
         shutil.rmtree(folder / _FIRST)
-    setup.progress.note(f"seed {seed}: training again, with {counted(len(sentences), 'sentence')} that were predicted")
+    setup.progress.note(
+        f"seed {seed}: training again, with {pluralize(len(sentences), 'sentence')} that were predicted"
+    )
     return _second(setup, labels)
 
 

@@ -171,7 +171,7 @@ def _curvature(moment: Array) -> Curvature:
     return Curvature(directions[:, -RANK:].astype(np.float32), values[-RANK:], other_value)
 
 
-def merged(
+def merge(
     changes_of_nodes: Sequence[Changes], shape: tuple[int, int], steps: Array, curvature: Curvature, threads: int = 1
 ) -> Changes:
     """Merge the ``changes_of_nodes`` of a slice of ``shape``.
@@ -272,7 +272,7 @@ class Trainer:
         curvature_of_tables = curvatures(self._current, self._steps, self._config)
         tables = zip(self._start, self._steps, curvature_of_tables, strict=True)
         tables_of_changes = [
-            merged(
+            merge(
                 [message[t] for message in messages],
                 table[i::n_slices].shape,
                 rate * words * steps[i::n_slices],

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from greenadapt.config import AlignConfig
-from greenadapt.errors import counted
+from greenadapt.errors import pluralize
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.store.arrays import Array, BoolArray, FloatArray, Int64Array
 from greenadapt.vectors.alignment import Alignment, fit
@@ -118,7 +118,7 @@ def fit_and_measure(
         diagnostics = Diagnostics(n, measure(predicted, overlap, heldout, partial_fit.rank, progress))
         order = np.concatenate([fitted, heldout])
     else:
-        overlapping = f"{counted(n, 'word is', 'words are')} in both vocabularies"
+        overlapping = f"{pluralize(n, 'word is', 'words are')} in both vocabularies"
         diagnostics = Diagnostics(n, None, f"{overlapping}, held-out figures need {MIN_OVERLAP}: skipped")
     return diagnostics, fit(overlap.vectors[order], overlap.targets(order), config, partial_fit)
 

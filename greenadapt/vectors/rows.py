@@ -45,7 +45,7 @@ def mean_of_pieces(pieces: PieceIds, embedding: Array) -> FloatArray:
     return means
 
 
-def rescaled(rows: FloatArray, norm: float) -> FloatArray:
+def rescale_rows(rows: FloatArray, norm: float) -> FloatArray:
     """``rows`` (n, dim), each with the Euclidean length ``norm``; a zero row stays zero."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     factors: FloatArray = np.divide(np.float32(norm), lengths, out=np.zeros_like(lengths), where=lengths > 0)
@@ -91,7 +91,7 @@ class FormMap:
         """
         blocks = _features(vectors, counts, pieces, embedding, self.norm)
         rows = np.concatenate([block @ self.weights + self.offset for block in blocks])
-        return rescaled(rows, self.norm) if rescale else rows
+        return rescale_rows(rows, self.norm) if rescale else rows
 
 
 class FormSums:
@@ -222,7 +222,7 @@ class RowFormula:
         if self.name == "map":
             return mapped
         if self.name == "norm":
-            return rescaled(mapped, self.norm)
+            return rescale_rows(mapped, self.norm)
         assert_never(self.name)
 
 
@@ -280,7 +280,7 @@ class PredictedRows:
         """
         targets = self.known.targets(np.setdiff1d(np.arange(len(self.known.rows)), self.heldout))
         drawn = np.random.default_rng(seed).standard_normal((len(self.heldout), targets.shape[1]), np.float32)
-        return rescaled(targets.mean(axis=0) + targets.std(axis=0) * drawn, norm)
+        return rescale_rows(targets.mean(axis=0) + targets.std(axis=0) * drawn, norm)
 
 
 def predict_rows(known: KnownWords, recipes: Sequence[RowFormula], config: AlignConfig) -> PredictedRows:

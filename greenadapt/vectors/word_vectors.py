@@ -12,7 +12,7 @@ import numpy as np
 
 from greenadapt.corpus.opening import open_binary
 from greenadapt.corpus.prepared import read_vocabulary, write_vocabulary
-from greenadapt.errors import InputError, MissingError, counted, first_line
+from greenadapt.errors import InputError, MissingError, first_line, pluralize
 from greenadapt.progress import Progress, Silent
 from greenadapt.store.arrays import Array, ArrayFile, Int64Array, require_finite, write_arrays
 from greenadapt.store.outputs import open_file
@@ -97,7 +97,7 @@ def read_vectors(path: Path, progress: Progress | None = None) -> WordVectors:
     matrix = np.asarray(keyed.vectors, np.float32)[rows]
     require_finite(matrix, "vectors", path)
     if n_broken := sum("\ufffd" in word for word in words):
-        progress.warn(f"{path}: {counted(n_broken, 'word')} had broken UTF-8, which became \ufffd")
+        progress.warn(f"{path}: {pluralize(n_broken, 'word')} had broken UTF-8, which became \ufffd")
     return WordVectors(words, counts, matrix)
 
 

@@ -16,7 +16,7 @@ from greenadapt.checkpoints.layout import PREDICTIONS, SEEDS
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import ExpandConfig, TrainConfig
 from greenadapt.tasks.conll import Sentence
-from greenadapt.tasks.metrics import paired
+from greenadapt.tasks.metrics import paired_bootstrap
 from greenadapt.tasks.ner import NerTask
 from tests.conftest import Notes, benchmark_module
 from tests.support.small_tasks import lines, ner_file, qa_file, read_json, texts_file
@@ -213,7 +213,7 @@ def test_the_difference_on_a_set_is_that_of_the_library(differences: ModuleType)
     ours, theirs = (np.concatenate([random.integers(0, gold + 1, (3, 30, 1)), gold + np.zeros((3, 1, 2), int)], 2)
                     for _ in range(2))  # fmt: skip
     score = NerTask().main_score
-    interval, expected = differences.compare(ours, theirs, score).as_dict(), paired(ours, theirs, score)
+    interval, expected = differences.compare(ours, theirs, score).as_dict(), paired_bootstrap(ours, theirs, score)
     assert {name: interval[name] for name in interval} == pytest.approx(
         {name: getattr(expected, name) for name in interval}
     )

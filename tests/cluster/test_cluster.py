@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from greenadapt import cluster as clusters
-from greenadapt.cluster import connected
+from greenadapt.cluster import connect
 from greenadapt.errors import InputError, ResourceError
 from tests.support.small_cluster import ADDRESS
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarn
 
 @pytest.fixture
 def cluster(nodes: Any) -> Iterator[clusters.Cluster]:
-    with connected(nodes.address) as cluster:
+    with connect(nodes.address) as cluster:
         yield cluster
 
 

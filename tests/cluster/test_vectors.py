@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.cluster import Cluster, connected
+from greenadapt.cluster import Cluster, connect
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
@@ -61,7 +61,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> PreparedCorpus:
 @contextmanager
 def connected_to(address: str, n_nodes: int) -> Iterator[Cluster]:
     """Connect to some of the nodes only."""
-    with connected(address) as cluster:
+    with connect(address) as cluster:
         yield Cluster(cluster.ray, cluster.nodes[:n_nodes])
 
 

@@ -22,7 +22,7 @@ from greenadapt.stages import adapt as adapt_stage
 from greenadapt.stages import expand
 from greenadapt.stages.session import Session
 from greenadapt.store.arrays import ArrayFile
-from greenadapt.store.results import Result, open_result, verified
+from greenadapt.store.results import Result, open_result, verify_result
 from greenadapt.store.workspace import Workspace
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import load_tokenizer
@@ -320,7 +320,7 @@ MOMENTS = [  # in the order of the pipeline: the same workspace goes through bot
 def readable(workspace: Path) -> dict[str, str]:
     """The stages that a reader finds now, every byte of them checked, and the hash of each one's content."""
     links = [link for link in workspace.glob("names/*/*/*") if not link.name.startswith(".")]
-    return {link.name: verified(open_result(link, link.name)).manifest.digest for link in links}
+    return {link.name: verify_result(open_result(link, link.name)).manifest.digest for link in links}
 
 
 def test_killed_within_a_stage(run_alone: Run, tiny_model: Callable[..., Path], tmp_path: Path) -> None:

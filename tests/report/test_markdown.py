@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenadapt.errors import harmless
-from greenadapt.report.cards import Card, code, escaped, fenced, section
+from greenadapt.report.cards import Card, code, escape_markdown, fence, section
 from greenadapt.report.tables import Table
 from tests.support.markdown import tokens_of
 
 
 @given(st.text(st.sampled_from("a_*`<b>&[](x)!|\\~$\n #-1.") | st.characters(exclude_categories=["Cs", "Cc"])))
 def test_escaped_text_is_read_as_itself(text: str) -> None:
-    tokens = tokens_of(f"a {escaped(text)} z")
+    tokens = tokens_of(f"a {escape_markdown(text)} z")
     assert {token.type for token in tokens} <= {"paragraph_open", "inline", "text", "text_special", "paragraph_close"}
     content = "".join(token.content for token in tokens if token.type != "inline")
     assert content.split() == f"a {harmless(text)} z".split()
@@ -20,8 +20,8 @@ def test_escaped_text_is_read_as_itself(text: str) -> None:
 
 def test_nothing_in_a_card_turns_the_direction_of_writing() -> None:
     name = "a\u202egnp.exe"
-    assert not {"\u202e"} & {*escaped(name), *code(name), *fenced([name])}
-    assert "\x1b" not in escaped("a\x1b[31m")
+    assert not {"\u202e"} & {*escape_markdown(name), *code(name), *fence([name])}
+    assert "\x1b" not in escape_markdown("a\x1b[31m")
 
 
 @given(st.text("`ab <\n"))
@@ -29,7 +29,7 @@ def test_code_is_read_as_itself(text: str) -> None:
     word = f"a{text}a"
     (content,) = [token.content for token in tokens_of(f"a {code(word)} z") if token.type == "code_inline"]
     assert content == " ".join(word.split())
-    (block,) = [token.content for token in tokens_of(fenced([word])) if token.type == "fence"]
+    (block,) = [token.content for token in tokens_of(fence([word])) if token.type == "fence"]
     assert block == f"{word}\n"
 
 

@@ -26,7 +26,7 @@ from greenadapt.store.results import (
     open_result,
     read_manifest,
     run,
-    verified,
+    verify_result,
 )
 from tests.conftest import Notes, contents
 
@@ -68,7 +68,7 @@ def test_a_result_has_files_checksums_and_a_name(place: Place) -> None:
     assert result.fresh
     assert left(place) == ["w2v"]
     assert sorted(contents(place.folder)) == ["README.md", "manifest.json", "sub/file.txt"]
-    manifest = verified(open_result(place.folder, "w2v")).manifest
+    manifest = verify_result(open_result(place.folder, "w2v")).manifest
     assert manifest == result.manifest
     assert (manifest.counts, [*manifest.files]) == ({"words": 3}, ["sub/file.txt"])
     assert place.link is not None
@@ -249,7 +249,7 @@ def test_killed_at_every_write(tmp_path: Path) -> None:
     for root in roots:
         place = Place(root / "results" / "w2v", root / "names" / "c" / "m" / "w2v")
         if place.folder.exists():
-            verified(open_result(place.folder, "w2v"))
+            verify_result(open_result(place.folder, "w2v"))
         make(place, job(card=lambda *_: "card"))
         assert {name for name in contents(place.folder) if name != ".lock"} == {
             *("README.md", "manifest.json", "sub/file.txt")
@@ -314,7 +314,7 @@ def test_damage_is_found_by_size_or_checksum_and_named(place: Place) -> None:
     file = place.folder / "sub" / "file.txt"
     file.write_text("jello")
     with pytest.raises(InputError, match=r"file\.txt is damaged: its checksum differs"):
-        verified(open_result(place.folder, "w2v"))
+        verify_result(open_result(place.folder, "w2v"))
     file.write_text("hell")
     for refused in (lambda: make(place, job()), lambda: open_result(place.folder, "w2v")):
         with pytest.raises(InputError, match=r"file\.txt is damaged: it has 4 bytes instead of 5: remove this folder"):
@@ -329,7 +329,7 @@ def test_the_card_may_be_edited_or_removed(place: Place) -> None:
     (place.folder / "README.md").write_text("mine")
     assert not make(place, job(card=lambda *_: "card")).fresh
     (place.folder / "README.md").unlink()
-    verified(open_result(place.folder, "w2v"))
+    verify_result(open_result(place.folder, "w2v"))
 
 
 def test_another_stage_or_version_is_not_opened(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

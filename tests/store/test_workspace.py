@@ -7,7 +7,7 @@ import pytest
 from greenadapt.errors import ConflictError, MissingError, UsageError
 from greenadapt.progress import Silent
 from greenadapt.store.results import Job, Outcome, Result, run
-from greenadapt.store.workspace import Unneeded, Workspace, remove, unfinished_in, unneeded
+from greenadapt.store.workspace import Unneeded, Workspace, find_unneeded, remove, unfinished_in
 
 
 def make(
@@ -65,14 +65,14 @@ def test_clean_keeps_named_results_and_all_that_they_were_made_from(tmp_path: Pa
     others = [tmp_path / "results" / "mine", tmp_path / "results" / "w2v-short", tmp_path / "notes.txt"]
     for path in others:
         path.write_text("not a result")
-    assert [item.path for item in unneeded(workspace)] == [second.folder]
-    assert [remove(item) for item in unneeded(workspace)] == [""]
+    assert [item.path for item in find_unneeded(workspace)] == [second.folder]
+    assert [remove(item) for item in find_unneeded(workspace)] == [""]
     kept = {first.folder, aligned.folder, third.folder, *others[:2]}
     assert {*(tmp_path / "results").iterdir()} == kept
     newest = make(workspace, "c", "m", "align", third, dim=2)
-    assert {item.path for item in unneeded(workspace)} == {first.folder, aligned.folder}
+    assert {item.path for item in find_unneeded(workspace)} == {first.folder, aligned.folder}
     (newest.folder / "manifest.json").write_text("broken")  # its name keeps it
-    assert newest.folder not in {item.path for item in unneeded(workspace)}
+    assert newest.folder not in {item.path for item in find_unneeded(workspace)}
 
 
 def test_clean_keeps_what_greenadapt_did_not_make(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_clean_keeps_what_greenadapt_did_not_make(tmp_path: Path) -> None:
     for name in ("inputs/train.tsv", "inputs/stdin-notes", "results/run-0123456789ab/notes.txt"):
         (tmp_path / name).write_text("mine")
     (tmp_path / "inputs" / "records-01234567.jsonl").write_text("{}")
-    assert [item.path.name for item in unneeded(Workspace(tmp_path))] == ["records-01234567.jsonl"]
+    assert [item.path.name for item in find_unneeded(Workspace(tmp_path))] == ["records-01234567.jsonl"]
 
 
 def test_clean_beside_a_running_build_leaves_it_alone(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_clean_beside_a_running_build_leaves_it_alone(tmp_path: Path) -> None:
     def build(work: Path) -> Outcome:
         (work / "checkpoint").touch()
         seen.append([(item.path, item.writer is not None) for item in unfinished_in(work.parent)])
-        seen.append([*unneeded(workspace)])
+        seen.append([*find_unneeded(workspace)])
         if len(seen) == 2:
             raise KeyboardInterrupt
         return Outcome({})
@@ -102,8 +102,8 @@ def test_clean_beside_a_running_build_leaves_it_alone(tmp_path: Path) -> None:
         run(place, job, build, Silent())
     work = place.work(job.key)
     assert seen == [[(work, True)], []]
-    [item] = unneeded(workspace)
+    [item] = find_unneeded(workspace)
     assert (item.kind, item.path) == ("unfinished", work)
     assert remove(item) == ""
-    assert [*unneeded(workspace)] == []
+    assert [*find_unneeded(workspace)] == []
     assert remove(Unneeded("result", tmp_path / "gone", 0)).startswith("No such file")

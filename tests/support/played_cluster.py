@@ -51,5 +51,5 @@ class PlayedRay:
 
     @contextmanager
     def connected(self, address: str) -> Iterator[Cluster]:
-        """Instead of ``greenadapt.cluster.connected``."""
+        """Instead of ``greenadapt.cluster.connect``."""
         yield Cluster(self)

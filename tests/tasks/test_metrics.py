@@ -18,8 +18,8 @@ from greenadapt.tasks.metrics import (
     gap_covered,
     interval,
     metric_of,
-    paired,
-    resampled,
+    paired_bootstrap,
+    resample,
 )
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
@@ -118,12 +118,12 @@ def test_an_interval_is_scipys_percentile_bootstrap(values: tuple[Array, Array])
 
 def test_one_seed_is_scipys_paired_bootstrap(values: tuple[Array, Array]) -> None:
     ours, theirs = values[0][:1], values[1][:1]
-    result = paired(with_ones(ours), with_ones(theirs), mean, samples=20_000)
+    result = paired_bootstrap(with_ones(ours), with_ones(theirs), mean, samples=20_000)
     expected = stats.bootstrap(
         (ours[0], theirs[0]),
         lambda x, y, axis: x.mean(axis) - y.mean(axis),
         method="percentile",
-        paired=True,
+        paired_bootstrap=True,
         n_resamples=20_000,
         rng=np.random.default_rng(1),
     )
@@ -142,7 +142,7 @@ def test_seeds_are_drawn_in_pairs_as_well() -> None:
     luck = np.array([5.0, -3.0, 9.0])  # of the seed itself, which both models share
     theirs = np.tile(luck[:, np.newaxis], (1, 50))
     ours = theirs + per_seed[:, np.newaxis]
-    result = paired(with_ones(ours), with_ones(theirs), mean, samples=20_000)
+    result = paired_bootstrap(with_ones(ours), with_ones(theirs), mean, samples=20_000)
     draws = np.array([per_seed[[a, b, c]].mean() for a in range(3) for b in range(3) for c in range(3)])
     assert result.low == pytest.approx(np.sort(draws)[0], abs=1e-9)  # probability 1/27, more than 2.5 %
     assert result.high == pytest.approx(np.sort(draws)[-1], abs=1e-9)
@@ -152,8 +152,8 @@ def test_seeds_are_drawn_in_pairs_as_well() -> None:
 def test_contexts_are_drawn_if_there_are_enough() -> None:
     statistics = np.arange(6.0 * FEWEST).reshape(1, 3 * FEWEST, 2)
     for n in (1, FEWEST - 1):
-        assert resampled(statistics, [str(i % n) for i in range(3 * FEWEST)]) == (statistics, "examples")
-    sums, drawn = resampled(statistics, [str(i // 3) for i in range(3 * FEWEST)])
+        assert resample(statistics, [str(i % n) for i in range(3 * FEWEST)]) == (statistics, "examples")
+    sums, drawn = resample(statistics, [str(i // 3) for i in range(3 * FEWEST)])
     assert drawn == "contexts"
     np.testing.assert_array_equal(sums, statistics.reshape(1, FEWEST, 3, 2).sum(axis=2))
 

@@ -27,7 +27,7 @@ from greenadapt.vectors.on_cluster import (
     changes,
     curvatures,
     expected_steps,
-    merged,
+    merge,
     round_size,
 )
 from tests.conftest import Notes
@@ -52,7 +52,7 @@ def test_merged_rows_are_where_one_node_would_have_come(n_nodes: int) -> None:
     values = np.array([0.01, 0.01, 0.2, 0.5, 1, 2])  # the rest, and four large ones
     apart = _descended(start @ turn, goal @ turn, values, STEPS) @ turn.T
     curvature = Curvature(turn[:, 2:], values[2:], 0.01)
-    merged_changes = merged([changes(apart, start)] * n_nodes, start.shape, RATE * STEPS, curvature)
+    merged_changes = merge([changes(apart, start)] * n_nodes, start.shape, RATE * STEPS, curvature)
     together = _descended(start @ turn, goal @ turn, values, n_nodes * STEPS) @ turn.T
     add([start], merged_changes)
     np.testing.assert_allclose(start, together, atol=0.02)
@@ -65,7 +65,7 @@ def test_a_row_is_merged_over_the_nodes_that_changed_it_and_only_changed_rows_ar
     sent = [changes(first, start), changes(second, start)]
     assert [changed.rows.tolist() for changed in sent] == [[1, 3], [3]]
     curvature = Curvature(np.eye(6, 4, dtype=np.float32), np.full(4, 1e9), 1e9)  # each has arrived: the mean
-    add([start], merged(sent, start.shape, np.ones(5), curvature))
+    add([start], merge(sent, start.shape, np.ones(5), curvature))
     np.testing.assert_array_equal(start[:, 0], [0, 1, 0, 2, 0])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from greenadapt.cli.output.console import is_quiet, is_verbose, print_json, print_lines, print_table
 from greenadapt.cost import total
-from greenadapt.errors import as_percent, byte_size, counted, duration
+from greenadapt.errors import as_percent, byte_size, duration, pluralize
 from greenadapt.report.tables import (
     VIEW_NAMES,
     Table,
@@ -80,8 +80,8 @@ def _lines(result: Result, *, is_last: bool) -> list[str]:
 
 
 def _corpus_in_words(counts: Json) -> str:
-    text = f"{counted(counts['documents'], 'document')}, {counted(counts['tokens'], 'word')}"
-    return text + (f", {counted(counts['duplicates'], 'duplicate')} left out" if counts["duplicates"] else "")
+    text = f"{pluralize(counts['documents'], 'document')}, {pluralize(counts['tokens'], 'word')}"
+    return text + (f", {pluralize(counts['duplicates'], 'duplicate')} left out" if counts["duplicates"] else "")
 
 
 def _without_rows(counts: Json) -> str:
@@ -90,9 +90,9 @@ def _without_rows(counts: Json) -> str:
 
 _SUMMARIES: dict[str, Callable[[Json], str]] = {
     "corpus": _corpus_in_words,
-    "w2v": lambda counts: f"{counted(counts['words'], 'word vector')}",
-    "align": lambda counts: f"fitted on {counted(counts['overlap'], 'word')} that the model knows",
-    "expand": lambda counts: f"{counted(counts['words'], 'word')} added",
+    "w2v": lambda counts: f"{pluralize(counts['words'], 'word vector')}",
+    "align": lambda counts: f"fitted on {pluralize(counts['overlap'], 'word')} that the model knows",
+    "expand": lambda counts: f"{pluralize(counts['words'], 'word')} added",
 }
 """Stage → its counts that a user decides on, in words."""
 
@@ -118,7 +118,7 @@ def _recipes(rows: Json | None) -> list[str]:
     lines = []
     if figures := rows["heldout"].get(rows["recipe"]):
         share = as_percent(figures["base_rows"]["cosine"]["precision_at_10"])
-        n_words = counted(figures["n_heldout"], "known word")
+        n_words = pluralize(figures["n_heldout"], "known word")
         lines.append(f"  test on {n_words}: their own row is among the ten nearest to the predicted one for {share}")
     if is_verbose():
         cosines = ", ".join(f"{name} {scores['cosine']:.3f}" for name, scores in rows["heldout"].items())
@@ -129,13 +129,13 @@ def _recipes(rows: Json | None) -> list[str]:
 def _adapter(counts: Json) -> list[str]:
     shape = [counts["adapter"]]
     shape += [f"width {counts['size']}"] if counts["size"] is not None else []
-    shape += [counted(counts["heads"], "head")] if counts["heads"] is not None else []
+    shape += [pluralize(counts["heads"], "head")] if counts["heads"] is not None else []
     shape += [f"layers {_ranges(counts['layers'])}"] if counts["layers"] else []
     return [
         f"  adapter {', '.join(shape)}: {counts['weights']:,} weights per task, {counts['parameters']:,} with "
         f"biases and layer norms",
         f"  encoder: {counts['base_parameters']:,} weights, {counts['ratio']:.4f} times as many with the adapters of "
-        f"{counted(counts['tasks'], 'task')}; heads are not counted",
+        f"{pluralize(counts['tasks'], 'task')}; heads are not counted",
     ]
 
 
@@ -173,7 +173,7 @@ def print_status(rows: Sequence[Json], root: Path | None) -> None:
         if row["kind"] == "unfinished":
             print_lines(_unfinished(row))
     if unneeded := [row for row in rows if row["kind"] == "unneeded"]:
-        kinds = [f"{counted(row['files'], *_KINDS[row['what']])} ({byte_size(row['bytes'])})" for row in unneeded]
+        kinds = [f"{pluralize(row['files'], *_KINDS[row['what']])} ({byte_size(row['bytes'])})" for row in unneeded]
         print_lines([f"greenadapt clean would remove: {', '.join(kinds)}"])
 
 
@@ -215,7 +215,7 @@ def print_removed(rows: Sequence[Json], as_json: bool) -> None:
 
 
 def _sum(verb: str, rows: Sequence[Json]) -> list[str]:
-    count = counted(len(rows), "file or folder", "files and folders")
+    count = pluralize(len(rows), "file or folder", "files and folders")
     return [f"{verb}: {count}, {byte_size(sum(row['bytes'] for row in rows))}"]
 
 
@@ -280,8 +280,10 @@ def print_folds(result: Json) -> None:
         name = f"adapted, read by {VIEW_NAMES[row['read_by']]}"
         rows.append([name, figure(row["score"]), signed(row["difference"]), _interval(row)])
     columns = ["model", result["main"], "difference", "95 % interval"]
-    seeds = f", {counted(result['seeds'], 'seed')}" if result["seeds"] > 1 else ""
-    title = f"{counted(result['folds'], 'fold')} of {counted(result['examples'], 'example')}{seeds}, scores in percent"
+    seeds = f", {pluralize(result['seeds'], 'seed')}" if result["seeds"] > 1 else ""
+    title = (
+        f"{pluralize(result['folds'], 'fold')} of {pluralize(result['examples'], 'example')}{seeds}, scores in percent"
+    )
     print_table(title, columns, rows)
 
 
@@ -295,7 +297,7 @@ def print_neighbours(rows: Sequence[Neighbours]) -> None:
         views = [row for row in rows if row.word == word]
         columns = [[f"{label} {cosine:.2f}" for label, cosine in row.neighbours] for row in views]
         count = views[0].count
-        title = word if count is None else f"{word}, {counted(count, 'time')}{', rare' if count < RARE else ''}"
+        title = word if count is None else f"{word}, {pluralize(count, 'time')}{', rare' if count < RARE else ''}"
         lines = [[n, *cells] for n, cells in enumerate(zip_longest(*columns, fillvalue=""), start=1)]
         print_table(title, ["nearest", *(row.view for row in views)], lines, numbers=False)
 

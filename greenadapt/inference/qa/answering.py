@@ -22,7 +22,7 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress, Warnings
 from greenadapt.store.arrays import Array
 from greenadapt.store.files import Json
-from greenadapt.tasks.metrics import interval, paired, resampled
+from greenadapt.tasks.metrics import interval, paired_bootstrap, resample
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
 from greenadapt.tasks.spans import AnswerCandidates, ranked, score_answer
@@ -88,7 +88,7 @@ class _Scored:
         """The scores of answers, each with its context."""
         scores = np.array([[*(answer[name] for name in MEASURES), 1.0] for answer, _ in labelled])
         groups = [group for _, group in labelled]
-        sums, drawn = resampled(scores, groups)
+        sums, drawn = resample(scores, groups)
         return cls(sums, len(set(groups)), "contexts" if drawn == "contexts" else "questions")
 
     def means(self) -> Json:
@@ -101,7 +101,7 @@ class _Scored:
         """Each measure's mean less the base model's on the same questions."""
         differences = {}
         for i, name in enumerate(MEASURES):
-            entries = asdict(paired(self.sums[np.newaxis], base.sums[np.newaxis], _mean_of(i)))
+            entries = asdict(paired_bootstrap(self.sums[np.newaxis], base.sums[np.newaxis], _mean_of(i)))
             differences[name] = {key: entries[key] for key in ("difference", "low", "high")}
         return differences
 

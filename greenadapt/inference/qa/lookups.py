@@ -106,14 +106,14 @@ def look_up(readers: Sequence[QaModel], block: Sequence[Question], config: QaCon
             for name, pool in reader.pool_of_set.items():
                 best = reader.task.find_candidates(output.example, pooled_output(output, pool), config.n_best)
                 located = (
-                    _located(candidate, question, has_sentence=rank < config.top)
+                    _locate(candidate, question, has_sentence=rank < config.top)
                     for rank, candidate in enumerate(best.candidates)
                 )
                 sets[name] = AnswerCandidates(tuple(located), best.null)
         yield Lookup(question.id, sets)
 
 
-def _located(candidate: Candidate, question: Question, *, has_sentence: bool) -> Candidate:
+def _locate(candidate: Candidate, question: Question, *, has_sentence: bool) -> Candidate:
     """A candidate with its characters in the document, and with the sentence around it if it may be shown."""
     passage, start, end = question.passage, candidate.start, candidate.end
     assert start is not None  # "no answer" is not among the candidates

@@ -20,7 +20,7 @@ from greenadapt.corpus.opening import (
 )
 from greenadapt.corpus.rows import json_rows
 from greenadapt.corpus.text import Decoder
-from greenadapt.errors import InputError, UsageError, json_kind, listed, require
+from greenadapt.errors import InputError, UsageError, json_kind, list_names, require
 from greenadapt.inference.entries import NamedText, Names, read_texts
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage, TextSearch, find_spans
@@ -73,7 +73,7 @@ def _bare_questions(source: str, progress: Progress) -> Iterator[Question]:
 def _bare_question(record: Json, where: str) -> Question:
     question = next((record[name] for name in ("question", "text") if record.get(name) is not None), None)
     if question is None:
-        raise InputError(f"{where}: no 'question'", f"it has: {listed(record)}")
+        raise InputError(f"{where}: no 'question'", f"it has: {list_names(record)}")
     if not isinstance(question, str):
         raise InputError(f"{where}: the question is {json_kind(question)}, not a string", "correct it")
     if not question.strip():

@@ -18,8 +18,8 @@ from greenadapt.inference.search.paragraphs import paragraphs
 from greenadapt.inference.search.store import Passage
 from greenadapt.inference.search.words import Words, add_words, best, prepare, words_of
 from greenadapt.progress import Progress
-from greenadapt.store.files import Json, expanded, parse_own
-from greenadapt.store.results import Result, open_result, verified
+from greenadapt.store.files import Json, expand_home, parse_own
+from greenadapt.store.results import Result, open_result, verify_result
 from greenadapt.tokenization.vocabulary import tokenizer_json
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def open_index(place: str | PathLike[str]) -> Result:
 
     Raises ``MissingError`` if there is no index, ``InputError`` if a file of it is missing or damaged.
     """
-    return verified(open_result(expanded(place).absolute(), INDEX))
+    return verify_result(open_result(expand_home(place).absolute(), INDEX))
 
 
 class Index:

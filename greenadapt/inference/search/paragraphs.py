@@ -81,7 +81,7 @@ def paragraphs(text: str, max_chars: int) -> list[Span]:
     between words; a word that is too long is cut anywhere. Neighbouring parts that fit into ``max_chars`` together are
     one paragraph, so that a heading stays with the text below it.
     """
-    first, last = _stripped(text, 0, len(text))
+    first, last = _strip(text, 0, len(text))
     if last - first <= max_chars:
         return [(first, last)] if first < last else []
     spans: list[Span] = []
@@ -107,7 +107,7 @@ def _parts(text: str, start: int, end: int, max_chars: int, level: int) -> Itera
         yield from ((i, min(i + max_chars, end)) for i in range(start, end, max_chars))
         return
     for gap_start, gap_end in chain(_GAPS[level](text, start, end), [(end, end)]):
-        first, last = _stripped(text, start, gap_start)
+        first, last = _strip(text, start, gap_start)
         if last - first > max_chars:
             yield from _parts(text, first, last, max_chars, level + 1)
         elif first < last:
@@ -115,6 +115,6 @@ def _parts(text: str, start: int, end: int, max_chars: int, level: int) -> Itera
         start = gap_end
 
 
-def _stripped(text: str, start: int, end: int) -> Span:
+def _strip(text: str, start: int, end: int) -> Span:
     part = text[start:end]
     return start + len(part) - len(part.lstrip()), start + len(part.rstrip())

@@ -249,4 +249,7 @@ class _Described:
             return None
         file = folder / (MULTITASK_FILE if is_multitask(folder) else TASK_FILE)
         config = parse_own(json.dumps(described), MemoryConfig, file, "train the model again")
-        return cls(config, *(str(described["general"][name]) for name in ("name", "source", "sha256")))
+        try:
+            return cls(config, *(str(described["general"][name]) for name in ("name", "source", "sha256")))
+        except (KeyError, TypeError):
+            raise InputError(f"{file} does not say which general model it needs", "train the model again") from None

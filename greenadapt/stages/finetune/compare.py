@@ -23,7 +23,7 @@ from greenadapt.store.arrays import Array
 from greenadapt.store.files import Json, read_own_lines
 from greenadapt.store.results import MANIFEST, Result, read_manifest
 from greenadapt.tasks.base import Fold, Task, load_task, make_task
-from greenadapt.tasks.metrics import gap_covered, groups_of, interval, paired, resampled
+from greenadapt.tasks.metrics import gap_covered, groups_of, interval, paired_bootstrap, resample
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,11 @@ def _rows(request: FinetuneRequest, results: list[Result]) -> list[Json]:
         model = result.manifest.facts["model"]["name"]
         rows.append({"model": model, "folder": str(result.path), "score": float(scores.mean()), "std": std})
     groups = groups_of(examples)
-    first, unit = resampled(statistics[0], *groups)
+    first, unit = resample(statistics[0], *groups)
     bounds = interval(first, task.main_score)
     rows[0] |= {"interval": [bounds.low, bounds.high], "resampled": unit, "examples": len(examples)}
     for row, sums in zip(rows[1:], statistics[1:], strict=True):
-        row |= asdict(paired(first, resampled(sums, *groups)[0], task.main_score)) | {"resampled": unit}
+        row |= asdict(paired_bootstrap(first, resample(sums, *groups)[0], task.main_score)) | {"resampled": unit}
     if len(rows) == 3:
         rows[0]["gap_covered"] = gap_covered(rows[1]["score"], rows[0]["score"], rows[2]["score"])
     return rows
@@ -222,11 +222,11 @@ def _compared(
     """
     groups = groups_of(examples)
     of_base, of_adapted = zip(*pairs, strict=True)
-    base_draws, unit = resampled(np.concatenate([next(iter(fold.values())) for fold in of_base], axis=1), *groups)
+    base_draws, unit = resample(np.concatenate([next(iter(fold.values())) for fold in of_base], axis=1), *groups)
     rows: list[Json] = [{"read_by": BASE, "score": float(task.main_score(base_draws.sum(axis=1)).mean())}]
     for view in VIEWS:
-        draws, _ = resampled(np.concatenate([fold[view] for fold in of_adapted], axis=1), *groups)
-        gain = paired(draws, base_draws, task.main_score)
+        draws, _ = resample(np.concatenate([fold[view] for fold in of_adapted], axis=1), *groups)
+        gain = paired_bootstrap(draws, base_draws, task.main_score)
         row = {"read_by": view, "score": gain.ours, "difference": gain.difference, "low": gain.low, "high": gain.high}
         rows.append(row)
     decisive = rows[1]

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from greenadapt.checkpoints.layout import SCORES, SEEDS, read_described
-from greenadapt.cluster import Cluster, connected
+from greenadapt.cluster import Cluster, connect
 from greenadapt.corpus.opening import visible_files
 from greenadapt.cost import Cost, Meter
-from greenadapt.errors import ResourceError, UsageError, counted, duration, first_line, rounded
+from greenadapt.errors import ResourceError, UsageError, as_decimal, duration, first_line, pluralize
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.train import Finetuning, is_finished
 from greenadapt.stages.session import Session
-from greenadapt.store.files import expanded
+from greenadapt.store.files import expand_home
 from greenadapt.store.results import Attempts, claim
 from greenadapt.workers import launched_processes
 
@@ -46,7 +46,7 @@ def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequen
     call the runs by ``names``, or by their folders.
 
     ``finetune`` finds the finished seeds in the folders of the runs. A failed seed is reported with its log, and the
-    other seeds go on; then ``ResourceError`` is raised. Raises what ``connected`` raises, and ``InputError`` if a node
+    other seeds go on; then ``ResourceError`` is raised. Raises what ``connect`` raises, and ``InputError`` if a node
     does not see the same folders, models and data.
     """
     if session.cluster is None:
@@ -64,13 +64,13 @@ def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequen
                 tasks += [_SeedTask(_portable(run), work, seed, f"{name}, seed {seed}") for seed in run.request.seeds]
         if not tasks:
             return
-        cluster = stack.enter_context(connected(session.cluster))
+        cluster = stack.enter_context(connect(session.cluster))
         for folder in dict.fromkeys(task.run.folder.parent for task in tasks):
             cluster.require_shared(folder)
         cluster.require_files([*{path: None for task in tasks for path in _files(task.run)}])
         unfinished = [task for task in tasks if not is_finished(task.work, task.seed)]
         if n_finished := len(tasks) - len(unfinished):
-            session.progress.note(f"{n_finished:,} of {counted(len(tasks), 'run')} are finished already")
+            session.progress.note(f"{n_finished:,} of {pluralize(len(tasks), 'run')} are finished already")
         _train_all(unfinished, cluster, session)
 
 
@@ -95,7 +95,7 @@ def _train_all(tasks: Sequence[_SeedTask], cluster: Cluster, session: Session) -
                 bar.advance(1)
                 progress.note(f"{task.name}: {_score(task)}, {duration(answer.cost.seconds)} on {answer.node}")
     if failed:
-        number = counted(len(failed), "run")
+        number = pluralize(len(failed), "run")
         raise ResourceError(f"{number} failed, such as {failed[0]}", "the same command trains only those again")
 
 
@@ -107,7 +107,7 @@ def _portable(run: Finetuning) -> Finetuning:
 def _score(task: _SeedTask) -> str:
     """The main score on the test set or, without one, the development set."""
     main, values = task.run.main_scores(read_described(task.folder / SCORES))
-    return next((f"{main} {rounded(value, 4)}" for value in values.values() if value is not None), "no score")
+    return next((f"{main} {as_decimal(value, 4)}" for value in values.values() if value is not None), "no score")
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _train(task: _SeedTask, cwd: str) -> _Answer:
 def _files(run: Finetuning) -> list[Path]:
     """The files on disk that a run reads."""
     models = [run.start.model, *([] if run.start.memory is None else [run.start.memory.model])]
-    sources = [expanded(source).absolute() for source in run.request.sources().values()]
+    sources = [expand_home(source).absolute() for source in run.request.sources().values()]
     paths = [path for model in models for path in visible_files(model.folder)]
     return [path for path in [*paths, *sources] if path.exists()]
 

@@ -29,7 +29,7 @@ from greenadapt.config import (
     paper_values,
 )
 from greenadapt.corpus.opening import refuse_read_once, require_source
-from greenadapt.errors import InputError, UsageError, counted
+from greenadapt.errors import InputError, UsageError, pluralize
 from greenadapt.inference.entries import read_entries
 from greenadapt.inference.search.paragraphs import sentence_gaps
 from greenadapt.models.memory.choice import MemoryChoice
@@ -209,9 +209,9 @@ class FinetuneRequest:
         # The number of parts that long examples are split into is not known before they are encoded.
         number = f"{training.epochs * _steps_per_epoch(training, n_examples):,} or more steps"
         if self.is_capped(n_examples):
-            number = f"at most {counted(training.max_steps or 0, 'step')}"
+            number = f"at most {pluralize(training.max_steps or 0, 'step')}"
         progress.note(
-            f"{counted(training.epochs, 'epoch')} of {counted(n_examples, 'example')}"
+            f"{pluralize(training.epochs, 'epoch')} of {pluralize(n_examples, 'example')}"
             f"{', each in both tokenizations' if training.mix == 'both' else ''}: {number}, "
             f"peak rate {training.learning_rate:g}; --epochs and --learning-rate change this"
         )

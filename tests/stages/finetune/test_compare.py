@@ -23,7 +23,7 @@ from greenadapt.stages.session import EXPAND
 from greenadapt.store.files import Json, write_json
 from greenadapt.store.results import MANIFEST, Manifest
 from greenadapt.tasks.base import Fold
-from greenadapt.tasks.metrics import paired
+from greenadapt.tasks.metrics import paired_bootstrap
 from greenadapt.tasks.ner import NerTask
 from tests.conftest import Notes, Run
 from tests.support.small_tasks import (
@@ -129,7 +129,7 @@ def test_the_scores_are_those_of_models_trained_on_files_of_each_fold(ours: Path
             predictions = lines(tuned.folder / SEEDS / "0" / PREDICTIONS)
             folds.append(NerTask().statistics(NerTask().read(str(out), Notes()), predictions)[None])
     base, mean = (np.concatenate(folds, axis=1) for folds in statistics.values())
-    expected = paired(mean, base, NerTask().main_score)
+    expected = paired_bootstrap(mean, base, NerTask().main_score)
     rows = {row["read_by"]: row for row in result["rows"]}
     assert list(rows) == ["base model", "mean", "base", "expanded"]
     assert rows["base model"]["score"] == pytest.approx(expected.theirs)

@@ -17,7 +17,7 @@ from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.session import Session
-from greenadapt.store.results import Result, verified
+from greenadapt.store.results import Result, verify_result
 from greenadapt.training.finetune import FinetuneRun
 from tests.support.predictions import predict
 from tests.support.small_tasks import (
@@ -56,7 +56,7 @@ def plain(folder: Path, head: str) -> tuple[Any, Any]:
 
 def check_folder(result: Result, request: FinetuneRequest, labels: list[str]) -> Json:
     """What every task's folder has; returns its scores."""
-    folder, scores = verified(result).folder, read_scores(result.folder)
+    folder, scores = verify_result(result).folder, read_scores(result.folder)
     hidden = [path.name for path in folder.rglob("*") if path.name.startswith(".")]
     assert hidden == []
     config = transformers.AutoConfig.from_pretrained(folder)

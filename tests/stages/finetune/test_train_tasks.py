@@ -9,7 +9,7 @@ import transformers
 
 from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.train import read_scores
-from greenadapt.store.results import verified
+from greenadapt.store.results import verify_result
 from tests.support.small_multitask import CONFIGS, request, same, task_file
 from tests.support.small_tasks import TinyModel, adapted, session
 
@@ -26,7 +26,7 @@ def test_all_kinds_of_tasks(tiny_model: TinyModel, tmp_path: Path) -> None:
     of_all_kinds = replace(of_all_kinds, tasks=(of_all_kinds.tasks[0], chosen, *of_all_kinds.tasks[2:]))
     in_folder = session(tmp_path, "many")
     result = finetune(in_folder, of_all_kinds)
-    folder, scores = verified(result).folder, read_scores(result.folder)
+    folder, scores = verify_result(result).folder, read_scores(result.folder)
     assert not list(folder.rglob(".*"))
     for name in NAMES:
         for seed in (4, 9):
