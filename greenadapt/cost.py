@@ -40,40 +40,6 @@ GPU_MACHINE = 5.92, 19.84
 
 
 @dataclass(frozen=True)
-class PaperRow:
-    """A row of the paper's Table 1: the run, the published figures, and those of the formula."""
-
-    model: str
-    size: str
-    hardware: str
-    watts: float
-    hours: float
-    price: tuple[float, float]
-    """Dollars per hour."""
-    published_co2_lbs: int
-    published_usd: tuple[int, int]
-
-    @property
-    def co2_lbs(self) -> float:
-        """Pounds of CO2: kW · h · 1.58 · 0.954 (Strubell et al. 2019)."""
-        return self.watts / 1000 * self.hours * PUE * LBS_CO2_PER_KWH
-
-    @property
-    def usd(self) -> tuple[float, float]:
-        """Lowest and highest price in dollars."""
-        low, high = self.price
-        return self.hours * low, self.hours * high
-
-
-PAPER_ROWS = (
-    PaperRow("BioBERT v1.0", "base", "8 V100 32GB", 1505, 240, GPU_MACHINE, 544, (1421, 4762)),
-    PaperRow("BioBERT v1.1", "base", "8 V100 32GB", 1505, 552, GPU_MACHINE, 1252, (3268, 10952)),
-    PaperRow("GreenBioBERT", "base", "12 Xeon E7-8857 CPUs, 30GB", 1560, 12, CPU_MACHINE, 28, (16, 76)),
-    PaperRow("GreenCovidSQuADBERT", "large", "12 Xeon E7-8857 CPUs, 40GB", 1560, 24, CPU_MACHINE, 56, (32, 152)),
-)
-
-
-@dataclass(frozen=True)
 class Cost:
     """The cost of some work.
 
@@ -116,8 +82,9 @@ def estimate(seconds: float, cpu_seconds: float, peak_memory_bytes: int, gpus: i
     """Estimate energy from CPU time at ``WATTS_PER_CORE`` and wall time of ``gpus`` at ``WATTS_PER_GPU``, CO2 at the US
     average, and the price of the hours.
 
-    Core-hours are CPU time or wall time, whichever is longer, since waiting is billed too. The energy of memory, disks
-    and idle cores is not included.
+    CO2 in pounds is kW · h · 1.58 · 0.954 (Strubell et al. 2019), as in the paper's Table 1. Core-hours are CPU time or
+    wall time, whichever is longer, since waiting is billed too. The energy of memory, disks and idle cores is not
+    included.
     """
     gpu_hours = gpus * seconds / 3600
     energy_kwh = (cpu_seconds / 3600 * WATTS_PER_CORE + gpu_hours * WATTS_PER_GPU) / 1000

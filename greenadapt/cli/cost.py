@@ -30,22 +30,20 @@ def cost(
 ) -> None:
     """Show each stage's time, energy, CO2 and money.
 
-    The paper's table follows. The results are those in the workspace or, if folders are given, those and everything
-    they were made from.
+    The results are those in the workspace or, if folders are given, those and everything they were made from.
     """
     option_checks.refuse_beside_folders(ctx, folders)
 
     from greenadapt.cli.output.console import print_json, print_lines
-    from greenadapt.cli.output.printing import print_costs, print_paper_costs
+    from greenadapt.cli.output.printing import print_costs
     from greenadapt.stages import machine as stage
 
     session = o.make_session(options)
     rows = stage.result_costs(session, folders) if folders else stage.stage_costs(session, corpus, model)
     if as_json:
-        print_json(*rows, *stage.paper_costs())
+        print_json(*rows)
         return
     print_costs(rows)
     if not folders:
         root = session.workspace.root
         print_lines([f"Of the results in {root}; of one that --out wrote elsewhere: greenadapt cost FOLDER", ""])
-    print_paper_costs(stage.paper_costs())

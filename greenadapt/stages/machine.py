@@ -9,7 +9,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-from greenadapt.cost import KG_PER_LB, PAPER_ROWS
 from greenadapt.errors import byte_size, is_installed
 from greenadapt.stages.session import Session
 from greenadapt.stages.status import with_ancestors
@@ -121,26 +120,4 @@ def result_costs(session: Session, folders: Sequence[Path]) -> list[Json]:
     return [
         {"folder": str(result.path), "stage": result.manifest.stage, **result.manifest.cost}
         for result in with_ancestors(folders)
-    ]
-
-
-def paper_costs() -> list[Json]:
-    """The paper's table: ``paper`` (the model), ``size``, ``hardware``, ``watts``, ``hours``, CO2 and dollars by the
-    formula, and both as published.
-    """
-    return [
-        {
-            "paper": row.model,
-            "size": row.size,
-            "hardware": row.hardware,
-            "watts": row.watts,
-            "hours": row.hours,
-            "co2_lbs": row.co2_lbs,
-            "co2_kg": row.co2_lbs * KG_PER_LB,
-            "usd_low": row.usd[0],
-            "usd_high": row.usd[1],
-            "published_co2_lbs": row.published_co2_lbs,
-            "published_usd": list(row.published_usd),
-        }
-        for row in PAPER_ROWS
     ]

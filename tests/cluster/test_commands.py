@@ -66,6 +66,7 @@ def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_f
     assert ended["cost"]["cpu_seconds"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("one_thread")
 def test_seeds_and_predictions_are_those_of_one_machine(
     run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path

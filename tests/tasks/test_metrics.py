@@ -123,7 +123,7 @@ def test_one_seed_is_scipys_paired_bootstrap(values: tuple[Array, Array]) -> Non
         (ours[0], theirs[0]),
         lambda x, y, axis: x.mean(axis) - y.mean(axis),
         method="percentile",
-        paired_bootstrap=True,
+        paired=True,
         n_resamples=20_000,
         rng=np.random.default_rng(1),
     )

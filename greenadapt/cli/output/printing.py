@@ -302,27 +302,6 @@ def print_neighbours(rows: Sequence[Neighbours]) -> None:
         print_table(title, ["nearest", *(row.view for row in views)], lines, numbers=False)
 
 
-def print_paper_costs(rows: Sequence[Json]) -> None:
-    """Print the paper's table, recomputed, with the published figures."""
-    table = [
-        [
-            f"{row['paper']} ({row['size']})",
-            row["hardware"],
-            f"{row['watts']:,.0f} W",
-            f"{row['hours']:,.0f} h",
-            f"{row['co2_lbs']:,.1f} lbs ({row['published_co2_lbs']:,})",
-            f"${row['usd_low']:,.0f} to {row['usd_high']:,.0f} ({_range(row['published_usd'])})",
-        ]
-        for row in rows
-    ]
-    title = "Table 1 of arXiv 2004.03354 by the same formula (published figures in brackets)"
-    print_table(title, ["model", "hardware", "power", "time", "CO2", "cloud price"], table)
-
-
-def _range(numbers: Sequence[int]) -> str:
-    return " to ".join(f"{number:,}" for number in numbers)
-
-
 def print_scores(scores: Json) -> None:
     """Print the scores of a fine-tuned model (its ``scores.json``), see ``score_tables``."""
     if not (tables := score_tables(scores)):
