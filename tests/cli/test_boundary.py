@@ -28,7 +28,7 @@ def start(*arguments: object, code: str = "", **how: Any) -> subprocess.Popen[st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["--help"], ["cost", "--json"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["corpus", "list", "--json"]])
 def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, arguments: list[str]) -> None:
     with open("/dev/full", "w") as full:
         process = start(*arguments, stdout=full, env=_plain_environment(tmp_path))
