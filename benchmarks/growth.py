@@ -134,7 +134,7 @@ class Growth:
         }  # fmt: skip
 
     def _figures(self, rows: Array, words: KnownWords, subset: Array) -> Json:
-        ids, row_vectors, target = words.rows[subset], rows[subset], self.table[words.rows[subset]]
+        ids, row_vectors, target = words.base_ids[subset], rows[subset], self.table[words.base_ids[subset]]
         unit = unit_rows(self.table)
         unit[[*self.vocabulary.special_ids]] = 0
         queries = unit_rows(row_vectors)

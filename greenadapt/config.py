@@ -12,8 +12,8 @@ from greenadapt.errors import UsageError
 from greenadapt.fields import Checked, Option, option_fields, parse_bytes, parse_duration, parse_names, parse_numbers
 
 AlignMethod = Literal["lstsq", "procrustes", "identity", "random"]
-RowRecipe = Literal["map", "norm", "pieces", "form"]
-RowChoice = Literal[RowRecipe, "auto"]
+RecipeName = Literal["map", "norm", "pieces", "form"]
+RowChoice = Literal[RecipeName, "auto"]
 OovRule = Literal["base", "greedy"]
 RandomScaleName = Literal["bert", "matched"]
 TaskName = Literal["ner", "classification", "qa"]

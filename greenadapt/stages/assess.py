@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 from greenadapt.checkpoints.provenance import check_model
-from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
+from greenadapt.config import AlignConfig, ExpandConfig, RecipeName
 from greenadapt.inference.models import require_one_process
 from greenadapt.stages.align import fitted_vectors
 from greenadapt.stages.expand import alignment_of
@@ -48,7 +48,7 @@ def assess_rows(model: str) -> Json:
         ExpandConfig(),
         AlignConfig(**aligned.manifest.config),
     )
-    predicted = expansion.predicted(get_args(RowRecipe))
+    predicted = expansion.predict(get_args(RecipeName))
     rows: dict[str, FloatArray] = {str(recipe): vectors for recipe, vectors in predicted.rows.items()}
     rows[RANDOM] = predicted.random(expansion.norm, _SEED)
     return {

@@ -108,7 +108,7 @@ def run_expand(
         if is_judged and (warning := rows_warning(figures.get(recipe.name), recipe.name)):
             session.progress.warn(warning)
         write_json(work / FACTS_FILE, {"greenadapt": __version__, **facts, "config": asdict(config), **counts})
-        return Outcome(counts, {**facts, "added": expansion.shown_words()})
+        return Outcome(counts, {**facts, "added": expansion.sample_words()})
 
     job = Job(
         EXPAND,
@@ -137,7 +137,7 @@ def _warn_about_recipe(expansion: Expansion, progress: Progress) -> None:
     """Warn if the rows are not by the recipe that was asked for."""
     recipe = expansion.recipe
     if recipe.name != expansion.config.rows and expansion.config.rows == "form":
-        n_known = len(expansion.overlap_with_pieces.rows)
+        n_known = len(expansion.known_words.base_ids)
         progress.warn(
             f"rows from form need {MIN_OVERLAP} known words that can be spelled in pieces, and the text has "
             f"{n_known}: the new rows are the mean of the words' pieces; use more text"

@@ -87,8 +87,8 @@ class KnownWords:
     """(n, source_dim)"""
     counts: Int64Array
     """(n,)"""
-    rows: Int64Array
-    """Rows of the words in ``base``, (n,)."""
+    base_ids: Int64Array
+    """Id of each word, its row of ``base``, (n,)."""
     base: Array
     pieces: PieceIds = ()
     """Pieces of each word without its row, for recipes that use pieces."""
@@ -99,7 +99,7 @@ class KnownWords:
 
     def targets(self, among: Int64Array) -> FloatArray:
         """The model's rows of the words ``among``, float32 (n_some, dim)."""
-        return np.asarray(self.base[self.rows[among]], np.float32)
+        return np.asarray(self.base[self.base_ids[among]], np.float32)
 
 
 def fit_and_measure(
@@ -109,7 +109,7 @@ def fit_and_measure(
 
     Raises the errors of ``fit``.
     """
-    n = len(overlap.rows)
+    n = len(overlap.base_ids)
     order, partial_fit = np.arange(n), None
     if n >= MIN_OVERLAP:
         heldout, fitted = split(n, config)
@@ -140,7 +140,7 @@ def measure(
     """Compare ``predicted`` rows (n_heldout, dim) of the words ``heldout`` with the model's rows."""
     specials = np.fromiter(overlap.special_ids, np.int64, len(overlap.special_ids))
     candidates = np.setdiff1d(np.arange(len(overlap.base)), specials)
-    own_rows, table = np.searchsorted(candidates, overlap.rows), np.asarray(overlap.base[candidates], np.float32)
+    own_rows, table = np.searchsorted(candidates, overlap.base_ids), np.asarray(overlap.base[candidates], np.float32)
     target = table[own_rows[heldout]]
     errors = np.square(predicted - target, dtype=np.float64).sum()
     spread = np.square(target - target.mean(axis=0, dtype=np.float64)).sum()

@@ -1,6 +1,6 @@
 """Choose the words that get an embedding row, and compute the rows: map, norm, pieces or form.
 
-A new recipe is a branch of ``RowFormula.rows``; ``CONTRIBUTING.md`` lists what else it needs.
+A new recipe is a branch of ``RowRecipe.rows``; ``CONTRIBUTING.md`` lists what else it needs.
 
 ``form`` follows BERTRAM (Schick and Schütze, arXiv 1910.07181). A frequent word is known by its contexts, a rare one by
 its form, the pieces that it is spelled with. BERTRAM trains a network that weighs the two; here a ridge regression
@@ -18,7 +18,7 @@ from typing import assert_never
 import numpy as np
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
+from greenadapt.config import AlignConfig, ExpandConfig, RecipeName
 from greenadapt.corpus.readers import words_in_files
 from greenadapt.errors import InputError
 from greenadapt.store.arrays import Array, Float64Array, FloatArray, Int64Array, Streamed, row_blocks
@@ -69,7 +69,7 @@ GATE = 50
 
 
 @dataclass(frozen=True, eq=False)
-class FormMap:
+class FormRegression:
     """A fitted map from the features of words to rows: μ + (φ − φ̄) W, rescaled to the length ``norm``.
 
     The features of a word that occurs n times, with the unit word vector x and, in units of ``norm``, the rows p₁ and
@@ -95,7 +95,7 @@ class FormMap:
 
 
 class FormSums:
-    """Sums in float64 over words with rows y of their own, on which a ``FormMap`` is fitted; words can be added."""
+    """Float64 sums over words with rows y of their own, from which a ``FormRegression`` is fitted."""
 
     def __init__(self, source_dim: int, dim: int) -> None:
         size = 2 * source_dim + 4 * dim
@@ -121,7 +121,7 @@ class FormSums:
             begin += len(block)
         self._n += begin
 
-    def fit(self, norm: float) -> FormMap:
+    def fit(self, norm: float) -> FormRegression:
         """The map W that minimizes Σ‖y − μ − (φ − φ̄) W‖² + λ‖W‖², with λ the mean over the features of Σ(φ − φ̄)²."""
         from scipy.linalg import blas, cho_factor, cho_solve
 
@@ -130,7 +130,7 @@ class FormSums:
         gram[np.diag_indices(len(gram))] += np.trace(gram) / len(gram) or 1.0  # without spread every W is as good
         factor = cho_factor(gram, overwrite_a=True, check_finite=False)
         weights = cho_solve(factor, self._cross - self._n * np.outer(mean, row_mean), overwrite_b=True)
-        return FormMap(weights.astype(np.float32), (row_mean - mean @ weights).astype(np.float32), norm)
+        return FormRegression(weights.astype(np.float32), (row_mean - mean @ weights).astype(np.float32), norm)
 
 
 def _features(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, norm: float) -> Iterator[FloatArray]:
@@ -183,8 +183,8 @@ def select(
 
 
 @dataclass(frozen=True, eq=False)
-class RowFormula:
-    """A recipe, by ``name``: how a new row is computed.
+class RowRecipe:
+    """How a new row is computed, by ``name``:
 
     - ``map``: the word's vector, mapped by ``alignment`` (Poerner et al. 2020, equation 3);
     - ``norm``: the same rescaled to ``norm``, since least squares shrinks rows;
@@ -192,23 +192,23 @@ class RowFormula:
     - ``form``: vector, count and pieces together, by ``form``.
     """
 
-    name: RowRecipe
+    name: RecipeName
     alignment: Alignment
     embedding: Array
     norm: float
     """The ``wordpiece_norm`` of the model."""
-    form: FormMap | None = None
+    form: FormRegression | None = None
 
     @property
     def needs_map(self) -> bool:
         """Whether ``rows`` reads the mapped vectors; with ``form`` the map serves only figures and neighbours."""
         return self.name in ("map", "norm")
 
-    def fitted(self, known: KnownWords, added: Int64Array, sums: FormSums) -> "RowFormula":
-        """The recipe fitted on the words of ``sums`` and on those ``added`` from ``known``; only ``form`` is."""
+    def fit(self, known: KnownWords, words: Int64Array, sums: FormSums) -> "RowRecipe":
+        """Fit ``form`` on the words of ``sums``, which it extends by ``words`` of ``known``; the others need no fit."""
         if self.name != "form":
             return self
-        sums.add(known, added, self.norm)
+        sums.add(known, words, self.norm)
         return replace(self, form=sums.fit(self.norm))
 
     def rows(self, vectors: Array, counts: Array, pieces: PieceIds = ()) -> FloatArray:
@@ -237,7 +237,7 @@ class NewRows:
     vector_indices: Int64Array
     vectors: WordVectors
     vocabulary: BaseVocabulary
-    recipe: RowFormula
+    recipe: RowRecipe
 
     def __iter__(self) -> Iterator[FloatArray]:
         for begin in range(0, len(self.words), _BLOCK):
@@ -265,7 +265,7 @@ class PredictedRows:
     known: KnownWords
     heldout: Int64Array
     """Indices of the held-out words, (n_heldout,)."""
-    rows: dict[RowRecipe, FloatArray]
+    rows: dict[RecipeName, FloatArray]
     """Recipe → its rows of them, (n_heldout, dim)."""
     sums: FormSums
     """Over the other words, if ``form`` is among the recipes."""
@@ -278,17 +278,17 @@ class PredictedRows:
         """As a baseline, random rows (n_heldout, dim) of the length ``norm``, drawn from a normal distribution with the
         mean and deviation of the other words' rows.
         """
-        targets = self.known.targets(np.setdiff1d(np.arange(len(self.known.rows)), self.heldout))
+        targets = self.known.targets(np.setdiff1d(np.arange(len(self.known.base_ids)), self.heldout))
         drawn = np.random.default_rng(seed).standard_normal((len(self.heldout), targets.shape[1]), np.float32)
         return rescale_rows(targets.mean(axis=0) + targets.std(axis=0) * drawn, norm)
 
 
-def predict_rows(known: KnownWords, recipes: Sequence[RowFormula], config: AlignConfig) -> PredictedRows:
+def predict_rows(known: KnownWords, recipes: Sequence[RowRecipe], config: AlignConfig) -> PredictedRows:
     """Rows of the ``recipes``, fitted on the same words as ``fit_and_measure`` does.
 
     Raises ``InputError`` for fewer than 50 words.
     """
-    n = len(known.rows)
+    n = len(known.base_ids)
     if n < MIN_OVERLAP:
         raise InputError(
             f"{n} of the words in both vocabularies can be spelled without their row, held-out figures need "
@@ -301,11 +301,11 @@ def predict_rows(known: KnownWords, recipes: Sequence[RowFormula], config: Align
         alignment = fit(known.vectors[fitted], known.targets(fitted), config)
         recipes = [replace(recipe, alignment=alignment) for recipe in recipes]
     words = known.vectors[heldout], known.counts[heldout], [known.pieces[i] for i in heldout.tolist()]
-    rows = {recipe.name: recipe.fitted(known, fitted, sums).rows(*words) for recipe in recipes}
+    rows = {recipe.name: recipe.fit(known, fitted, sums).rows(*words) for recipe in recipes}
     return PredictedRows(known, heldout, rows, sums)
 
 
-AUTO_RECIPES: tuple[RowRecipe, ...] = ("norm", "pieces", "form")
+AUTO_RECIPES: tuple[RecipeName, ...] = ("norm", "pieces", "form")
 """What ``--rows auto`` chooses from."""
 
 
@@ -322,22 +322,23 @@ class Expansion:
     """How the alignment was fitted and which words were held out."""
 
     @cached_property
-    def recipe(self) -> RowFormula:
-        """The recipe that the configuration names; ``auto`` is the one with the highest cosine on held-out words, and
-        ``form`` becomes ``pieces`` if too few words are known.
+    def recipe(self) -> RowRecipe:
+        """The recipe that the configuration names, fitted. ``auto`` takes the one with the highest cosine on held-out
+        words; ``pieces`` replaces ``form`` if too few words are known.
         """
         if self.config.rows != "auto":
             name = self.config.rows
         else:
             name = max(self.heldout_figures, key=lambda name: self.heldout_figures[name].cosine)
-        n = len(self.overlap_with_pieces.rows) if name == "form" else 0
-        if name != "form" or n < MIN_OVERLAP:
-            return self.formula("pieces" if name == "form" else name)
-        predicted = self._predicted
-        return self.formula(name).fitted(self.overlap_with_pieces, predicted.heldout, deepcopy(predicted.sums))
+        if name != "form":
+            return self.make_recipe(name)
+        if len(self.known_words.base_ids) < MIN_OVERLAP:
+            return self.make_recipe("pieces")
+        predicted = self._predicted_rows
+        return self.make_recipe("form").fit(self.known_words, predicted.heldout, deepcopy(predicted.sums))
 
     @cached_property
-    def heldout_figures(self) -> dict[RowRecipe, HeldOut]:
+    def heldout_figures(self) -> dict[RecipeName, HeldOut]:
         """Held-out figures of the recipe, or of all recipes of ``--rows auto``; empty for ``map``, which ``align``
         measures, and if there are too few words.
 
@@ -345,21 +346,21 @@ class Expansion:
         """
         if self.config.rows == "map":
             return {}
-        if self.config.rows != "auto" and len(self.overlap_with_pieces.rows) < MIN_OVERLAP:
+        if self.config.rows != "auto" and len(self.known_words.base_ids) < MIN_OVERLAP:
             return {}
-        return {name: self._predicted.measure(rows) for name, rows in self._predicted.rows.items()}
+        return {name: self._predicted_rows.measure(rows) for name, rows in self._predicted_rows.rows.items()}
 
     @cached_property
-    def _predicted(self) -> PredictedRows:
-        return self.predicted(AUTO_RECIPES if self.config.rows == "auto" else (self.config.rows,))
+    def _predicted_rows(self) -> PredictedRows:
+        return self.predict(AUTO_RECIPES if self.config.rows == "auto" else (self.config.rows,))
 
-    def predicted(self, names: Sequence[RowRecipe]) -> PredictedRows:
+    def predict(self, names: Sequence[RecipeName]) -> PredictedRows:
         """Rows of held-out words by these recipes; raises ``InputError`` if the words are too few."""
-        return predict_rows(self.overlap_with_pieces, list(map(self.formula, names)), self.fitting)
+        return predict_rows(self.known_words, list(map(self.make_recipe, names)), self.fitting)
 
-    def formula(self, name: RowRecipe) -> RowFormula:
+    def make_recipe(self, name: RecipeName) -> RowRecipe:
         """The recipe ``name``, not fitted yet."""
-        return RowFormula(name, self.alignment, self.checkpoint.embedding(), self.norm)
+        return RowRecipe(name, self.alignment, self.checkpoint.embedding(), self.norm)
 
     @cached_property
     def norm(self) -> float:
@@ -367,7 +368,7 @@ class Expansion:
         return wordpiece_norm(self.checkpoint.embedding(), self.vocabulary.size, self.vocabulary.special_ids)
 
     @cached_property
-    def overlap_with_pieces(self) -> KnownWords:
+    def known_words(self) -> KnownWords:
         """The overlapping words that the model could spell without their rows."""
         vocabulary = self.vocabulary
         words, rows, ids = overlap(self.vectors, vocabulary)
@@ -405,7 +406,7 @@ class Expansion:
             allowed = words_in_files(files, WordSplitter(self.vocabulary.tokenizer))
         return select(words, self.vectors.counts, existing, self.config, allowed)
 
-    def shown_words(self) -> dict[str, list[str]]:
+    def sample_words(self) -> dict[str, list[str]]:
         """The 20 most ``frequent`` new words, and the 10 ``oddest``: those that the model cuts into the most pieces for
         their length, such as addresses and encoded bytes, if the text has any.
         """

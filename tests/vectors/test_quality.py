@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.config import AlignConfig, RowRecipe
+from greenadapt.config import AlignConfig, RecipeName
 from greenadapt.errors import InputError
 from greenadapt.vectors.alignment import fit
 from greenadapt.vectors.quality import KnownWords, fit_and_measure
-from greenadapt.vectors.rows import FormSums, RowFormula, predict_rows
+from greenadapt.vectors.rows import FormSums, RowRecipe, predict_rows
 from tests.vectors.test_cbow import Watcher
 
 N_BASE, N_OVERLAP, SPECIAL = 400, 330, (0, 5, 399)
@@ -97,8 +97,8 @@ def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
     pieces = [[int(row) % 7 + 10, int(row) % 11 + 20] for row in rows]
     config, norm = AlignConfig(), 3.0
     overlap = KnownWords(source, counts, rows, base, pieces, SPECIAL)
-    names: tuple[RowRecipe, ...] = ("map", "norm", "pieces", "form")
-    recipes = [RowFormula(name, fit(source, base[rows], config), base, norm) for name in names]
+    names: tuple[RecipeName, ...] = ("map", "norm", "pieces", "form")
+    recipes = [RowRecipe(name, fit(source, base[rows], config), base, norm) for name in names]
     predicted = predict_rows(overlap, recipes, config)
     figures = {name: predicted.measure(predicted_rows) for name, predicted_rows in predicted.rows.items()}
     diagnosed = fit_and_measure(overlap, config)[0].figures

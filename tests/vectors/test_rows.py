@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.config import ExpandConfig, RowRecipe
+from greenadapt.config import ExpandConfig, RecipeName
 from greenadapt.vectors import rows
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.quality import KnownWords
 from greenadapt.vectors.rows import (
-    FormMap,
+    FormRegression,
     FormSums,
     NewRows,
-    RowFormula,
+    RowRecipe,
     mean_of_pieces,
     replacements,
     select,
@@ -78,17 +78,17 @@ def identity(dim: int) -> Alignment:
     return Alignment("identity", dim, dim, 2, 1, matrix=np.eye(dim, dtype=np.float32))
 
 
-def new_rows(mapped: np.ndarray, pieces: Sequence[list[int]], name: RowRecipe) -> NewRows:
+def new_rows(mapped: np.ndarray, pieces: Sequence[list[int]], name: RecipeName) -> NewRows:
     words = [f"word{i}" for i in range(len(mapped))]
     vocabulary: Any = Vocabulary(dict(zip(words, pieces, strict=True)))
     # The matrix has the rows in another order: last first.
     rows = np.arange(len(words))[::-1]
     vectors = WordVectors(words[::-1], np.ones(len(words), np.int64), mapped[::-1])
-    recipe = RowFormula(name, identity(mapped.shape[1]), EMBEDDING, wordpiece_norm(EMBEDDING, 5, {0}))
+    recipe = RowRecipe(name, identity(mapped.shape[1]), EMBEDDING, wordpiece_norm(EMBEDDING, 5, {0}))
     return NewRows(words, rows, vectors, vocabulary, recipe)
 
 
-def rows_of(recipe: RowRecipe) -> np.ndarray:
+def rows_of(recipe: RecipeName) -> np.ndarray:
     return np.concatenate(list(new_rows(MAPPED, PIECE_IDS, recipe)))
 
 
@@ -172,7 +172,7 @@ def rows_by_hand(case: Any) -> Any:
     return rows * NORM / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def fit_form(vectors: Any, counts: Any, pieces: Any, embedding: Any, targets: Any, norm: float) -> FormMap:
+def fit_form(vectors: Any, counts: Any, pieces: Any, embedding: Any, targets: Any, norm: float) -> FormRegression:
     base = np.vstack([embedding, targets])
     known = KnownWords(vectors, counts, np.arange(len(embedding), len(base)), base, pieces)
     sums = FormSums(vectors.shape[1], targets.shape[1])
