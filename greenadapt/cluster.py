@@ -291,11 +291,11 @@ class Spread:
 
 
 def _apply(item: Any, opening: Callable[..., Any], arguments: tuple[Any, ...], cwd: str) -> Any:
-    return _opened(opening, arguments, cwd)(item)
+    return _open_once(opening, arguments, cwd)(item)
 
 
 @lru_cache(maxsize=1)
-def _opened(opening: Callable[..., Any], arguments: tuple[Any, ...], cwd: str) -> Callable[[Any], Any]:
+def _open_once(opening: Callable[..., Any], arguments: tuple[Any, ...], cwd: str) -> Callable[[Any], Any]:
     """What the first task of a process opened, for the tasks after it."""
     where = f"node {socket.gethostname()} of the cluster"
     try:

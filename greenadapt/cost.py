@@ -63,7 +63,7 @@ class Cost:
         """The cost of both in sequence: sums, and the higher peak of memory."""
         a, b = asdict(self), asdict(second)
         sums = {name: a[name] + b[name] for name in a}
-        sources = {name: _joined(a[name], b[name]) for name in ("energy_source", "co2_source")}
+        sources = {name: _join_sources(a[name], b[name]) for name in ("energy_source", "co2_source")}
         peak = max(self.peak_memory_bytes, second.peak_memory_bytes)
         return Cost(**{**sums, **sources, "peak_memory_bytes": peak})
 
@@ -74,7 +74,7 @@ def total(costs: Iterable[Mapping[str, Any]]) -> Cost:
     return reduce(add, (Cost(**{name: cost[name] for name in names if name in cost}) for cost in costs), Cost())
 
 
-def _joined(first: str, second: str) -> str:
+def _join_sources(first: str, second: str) -> str:
     return "; ".join(dict.fromkeys(filter(None, [*first.split("; "), *second.split("; ")])))
 
 

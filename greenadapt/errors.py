@@ -27,8 +27,8 @@ class GreenadaptError(Exception):
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
-        self.message = _shortened(message)
-        self.hint = _shortened(hint)
+        self.message = _shorten(message)
+        self.hint = _shorten(hint)
 
     def __str__(self) -> str:
         return f"{self.message}: {self.hint}" if self.hint else self.message
@@ -38,7 +38,7 @@ class GreenadaptError(Exception):
         return type(self), (self.message, self.hint)
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _MAX_CHARACTERS else f"{text[:_BEGIN]} … {text[-_END:]}"
 
 

@@ -197,7 +197,7 @@ _R = TypeVar("_R")
 _MAX_CHARACTERS = 60  # of a value in a message
 
 
-def checked_call(function: Callable[_P, _R]) -> Callable[_P, _R]:
+def validate_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Make ``function`` raise ``UsageError`` for an argument that its annotation does not allow.
 
     Scalars of numpy are converted to Python's. Items of an iterable are not checked. The first call imports pydantic.

@@ -122,7 +122,7 @@ class Stop:
 
 
 @contextmanager
-def stoppable() -> Iterator[Stop]:
+def handle_signals() -> Iterator[Stop]:
     """Turn the first SIGINT or SIGTERM, or the time limit, into a request to stop; a second signal acts as usual.
 
     Has no effect in threads other than the main one, where Python handles no signals.
@@ -166,7 +166,7 @@ def time_limits() -> Iterator[None]:
 
 
 def limit_time(seconds: float, *, is_alone: bool) -> None:
-    """Exit with ``TIME_UP`` after ``seconds``, or within ``stoppable`` at the next checkpoint.
+    """Exit with ``TIME_UP`` after ``seconds``, or within ``handle_signals`` at the next checkpoint.
 
     A process that is not ``is_alone``, since other processes wait for it, only exits at a checkpoint.
     """

@@ -91,7 +91,7 @@ def _end_after(sentinel: int) -> None:
 Item = TypeVar("Item")
 
 
-def ahead(items: Iterator[Item]) -> Generator[Item, None, None]:
+def prefetch(items: Iterator[Item]) -> Generator[Item, None, None]:
     """Compute the next of ``items`` in a thread while the caller uses the current item; see ``as_they_come``."""
     with closing(as_they_come(items, 1)) as batches:
         for batch in batches:

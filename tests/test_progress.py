@@ -5,12 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from greenadapt.progress import limit_time, stoppable, time_limits
+from greenadapt.progress import handle_signals, limit_time, time_limits
 
 
 def test_sigint_waits_for_the_step_and_then_interrupts() -> None:
     handler = signal.getsignal(signal.SIGINT)
-    with stoppable() as stop:
+    with handle_signals() as stop:
         stop.raise_if_requested()
         assert not stop.is_requested
         os.kill(os.getpid(), signal.SIGINT)
@@ -24,7 +24,7 @@ def test_sigint_waits_for_the_step_and_then_interrupts() -> None:
 def test_sigterm_and_the_end_of_the_time_exit_with_their_codes_at_a_checkpoint(number: int, code: int) -> None:
     with time_limits():
         limit_time(3600, is_alone=True)
-        with stoppable() as stop:
+        with handle_signals() as stop:
             signal.raise_signal(number)
             with pytest.raises(SystemExit) as exit_:
                 stop.raise_if_requested()
@@ -33,7 +33,7 @@ def test_sigterm_and_the_end_of_the_time_exit_with_their_codes_at_a_checkpoint(n
 
 @pytest.mark.slow
 def test_a_second_signal_does_not_wait() -> None:
-    with pytest.raises(KeyboardInterrupt), stoppable() as stop:  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), handle_signals() as stop:  # noqa: PT012
         os.kill(os.getpid(), signal.SIGINT)
         while not stop.is_requested:  # another thread may have got it
             time.sleep(0.01)
@@ -43,7 +43,7 @@ def test_a_second_signal_does_not_wait() -> None:
 
 
 def test_processes_agree() -> None:
-    with stoppable() as stop:
+    with handle_signals() as stop:
         stop.synchronize(lambda mine: max(mine, signal.SIGTERM))
         with pytest.raises(SystemExit):
             stop.raise_if_requested()
@@ -51,7 +51,7 @@ def test_processes_agree() -> None:
 
 def test_other_threads_are_left_alone() -> None:
     def run() -> bool:
-        with stoppable() as stop:
+        with handle_signals() as stop:
             return stop.is_requested
 
     with ThreadPoolExecutor(1) as thread:
@@ -83,9 +83,9 @@ def test_one_of_several_processes_waits_for_the_next_checkpoint() -> None:
     with time_limits():
         limit_time(3600, is_alone=False)
         signal.raise_signal(signal.SIGALRM)
-        with stoppable() as stop:
+        with handle_signals() as stop:
             assert stop.is_requested
-    with stoppable() as stop:
+    with handle_signals() as stop:
         assert not stop.is_requested
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.errors import InputError
-from greenadapt.workers import ahead, usable_cores, worker_pool
+from greenadapt.workers import prefetch, usable_cores, worker_pool
 
 STARTER = """
 import os, time
@@ -113,7 +113,7 @@ def test_the_next_item_is_made_while_one_is_used() -> None:
                 second_made.set()
             yield i
 
-    with closing(ahead(items())) as stream:
+    with closing(prefetch(items())) as stream:
         assert next(stream) == 0
         assert second_made.wait(10)
     assert threading.get_ident() not in makers
@@ -126,7 +126,7 @@ def test_an_error_comes_in_its_place_and_ends_the_thread() -> None:
         raise InputError("broken")
 
     before = threads()
-    stream = ahead(items())
+    stream = prefetch(items())
     assert threads() <= before  # it starts with the first item
     assert next(stream) == 1
     with pytest.raises(InputError, match="broken"):
@@ -136,6 +136,6 @@ def test_an_error_comes_in_its_place_and_ends_the_thread() -> None:
 
 
 def test_an_error_in_its_use_ends_the_thread() -> None:
-    with pytest.raises(InputError), closing(ahead(iter(range(5)))) as stream:  # noqa: PT012
+    with pytest.raises(InputError), closing(prefetch(iter(range(5)))) as stream:  # noqa: PT012
         for _ in stream:
             raise InputError("not wanted")

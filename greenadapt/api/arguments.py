@@ -27,7 +27,7 @@ def make_session(
     from greenadapt.stages.session import Session
 
     options = options if out is None else replace(options, out=Path(out))
-    return Session.of(options, shown_progress(progress))
+    return Session.of(options, make_progress(progress))
 
 
 def refuse_unused(*configs: Any) -> None:
@@ -43,7 +43,7 @@ def refuse_unused(*configs: Any) -> None:
         refuse_without_effect(field, values)
 
 
-def shown_progress(progress: bool | Progress) -> Progress:
+def make_progress(progress: bool | Progress) -> Progress:
     """Sends notes and bars to stderr, as the commands do, nowhere, or where the caller says."""
     if not isinstance(progress, bool):
         return progress

@@ -34,7 +34,7 @@ from greenadapt.config import (
 )
 from greenadapt.corpus.recipes import why_no_fields
 from greenadapt.errors import UsageError
-from greenadapt.fields import checked_call
+from greenadapt.fields import validate_arguments
 from greenadapt.progress import Progress
 from greenadapt.store.files import expand_home
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Encoder = str | PathLike[str] | EncoderModel
 
 
-@checked_call
+@validate_arguments
 def adapt(
     corpus: Data,
     model: Encoder | None = None,
@@ -105,7 +105,7 @@ def adapt(
     return AdaptedModel(stage(session, name, start, text, w2v, align, expand)[-1].path)
 
 
-@checked_call
+@validate_arguments
 def finetune(
     model: Encoder | TaskModel,
     task: TaskName | TaskConfig,
@@ -175,7 +175,7 @@ def finetune(
     return _train(session, model, described, preset, explicit, seeds, memory=_folder(memory), **examples, **settings)
 
 
-@checked_call
+@validate_arguments
 def finetune_tasks(
     model: Encoder | TaskModel,
     tasks: str | PathLike[str],

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Self
 from greenadapt.api.arguments import (
     Data,
     OnlyWarnings,
+    make_progress,
     make_session,
     plain_record,
     rows_of,
-    shown_progress,
     single_labelled_source,
 )
 from greenadapt.config import Count, QaConfig, ReadingOptions, SessionOptions
 from greenadapt.errors import InputError, MissingError, UsageError, as_decimal, pluralize
-from greenadapt.fields import checked_call
+from greenadapt.fields import validate_arguments
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json, expand_home
 
@@ -56,7 +56,7 @@ class ModelFolder:
             raise InputError(f"{model} is no {cls.__name__}", f"open it with {kind}.from_pretrained")
         return opened
 
-    @checked_call
+    @validate_arguments
     def save_pretrained(self, folder: str | PathLike[str]) -> Path:
         """Copy the model's files, all but hidden ones, to a new folder.
 
@@ -79,7 +79,7 @@ class ModelFolder:
         source = find_model(str(self.folder)).folder
         return copy_files((path for path in visible_files(source) if not path.is_dir()), source, Path(folder))
 
-    @checked_call
+    @validate_arguments
     def push_to_hub(self, repo: str, *, private: bool = False, progress: bool | Progress = True) -> str:
         """Upload the model to the Hugging Face hub, as ``greenadapt push`` does; this needs a token that may write.
 
@@ -104,7 +104,7 @@ class ModelFolder:
         """
         from greenadapt.stages.push import push
 
-        commit = push(self.folder, repo, shown_progress(progress), private=private, shows_bars=progress is True)
+        commit = push(self.folder, repo, make_progress(progress), private=private, shows_bars=progress is True)
         return str(commit["url"])
 
 
@@ -117,7 +117,7 @@ class EncoderModel(ModelFolder):
         4
     """
 
-    @checked_call
+    @validate_arguments
     def __init__(self, folder: str | PathLike[str]) -> None:
         self.folder = expand_home(folder).absolute()
 
@@ -237,7 +237,7 @@ class AdaptedModel(EncoderModel):
         values = {**figures, **figures["base_rows"]["cosine"], "recipe": rows["recipe"]}
         return AlignmentQuality(**{field.name: values[field.name] for field in fields(AlignmentQuality)})
 
-    @checked_call
+    @validate_arguments
     def neighbours(self, *words: str, top: Count = 5, progress: bool | Progress = False) -> NeighbourList:
         """The added words and wordpieces whose rows are nearest, and the neighbours of the word vectors.
 
@@ -275,7 +275,7 @@ class TaskModel(ModelFolder):
         [{'first': 3, 'last': 3, 'type': 'Disease', 'score': 0.98, 'start': 16, 'end': 27, 'text': 'tachycardia'}]
     """
 
-    @checked_call
+    @validate_arguments
     def __init__(
         self, folder: str | PathLike[str], task: str | None = None, reading: ReadingOptions = ReadingOptions()
     ) -> None:
@@ -328,7 +328,7 @@ class TaskModel(ModelFolder):
 
         return read_scores(self.folder) if (self.folder / SCORES).is_file() else {}
 
-    @checked_call
+    @validate_arguments
     def predict(self, data: Data | Mapping[str, Any], *, tags: bool = False, progress: bool | Progress = False) -> Any:
         """Predict for texts or records.
 
@@ -356,7 +356,7 @@ class TaskModel(ModelFolder):
 
     __call__ = predict
 
-    @checked_call
+    @validate_arguments
     def predictions(self, data: Data, *, tags: bool = False, progress: bool | Progress = False) -> Iterator[Json]:
         """``predict`` for data of any size: one prediction after the other, in order.
 
@@ -364,17 +364,17 @@ class TaskModel(ModelFolder):
             >>> for row in ner.predictions(Path("abstracts.txt.gz")):
             ...     print(row["entities"])
         """
-        progress = shown_progress(progress)
+        progress = make_progress(progress)
         if isinstance(data, str | Mapping):
             data = [data]
         if isinstance(data, PathLike):
             blocks = self._predictor_of(fspath(data)).predict(progress)
         else:
-            rows = _cleaned(rows_of(data, "data", takes_texts=True), progress)
+            rows = _clean_records(rows_of(data, "data", takes_texts=True), progress)
             blocks = self._predictor.predict_records(rows, progress)
         return (prediction.row(tags=tags) for block in blocks for prediction in block)
 
-    @checked_call
+    @validate_arguments
     def answer(self, question: str | Iterable[str], context: str | Iterable[str], *, top: Count = 1) -> Any:
         """Answer questions about texts of any length.
 
@@ -414,7 +414,7 @@ class TaskModel(ModelFolder):
             rows = [best[0] for best in rows]
         return rows[0] if is_single else rows
 
-    @checked_call
+    @validate_arguments
     def evaluate(
         self, data: Data, *, options: SessionOptions = SessionOptions(), progress: bool | Progress = True
     ) -> Json:
@@ -472,7 +472,7 @@ class TaskModel(ModelFolder):
         return self._predictor_of("-")
 
 
-@checked_call
+@validate_arguments
 def load(
     model: str | PathLike[str] | ModelFolder, task: str | None = None, reading: ReadingOptions = ReadingOptions()
 ) -> AdaptedModel | TaskModel | EncoderModel:
@@ -551,10 +551,10 @@ def _questions(question: str | Iterable[str], context: str | Iterable[str]) -> l
             f"{len(questions)} questions and {len(contexts)} contexts", "give one context, or one for each"
         )
     records = ({"question": text, "context": around} for text, around in zip(questions, contexts, strict=True))
-    return list(_cleaned(records, OnlyWarnings()))
+    return list(_clean_records(records, OnlyWarnings()))
 
 
-def _cleaned(rows: Iterable[Any], progress: Progress) -> Iterator[Any]:
+def _clean_records(rows: Iterable[Any], progress: Progress) -> Iterator[Any]:
     """Records in JSON's types, and texts as a tokenizer takes them."""
     from greenadapt.corpus.text import Decoder
 

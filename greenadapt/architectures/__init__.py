@@ -20,7 +20,7 @@ _OF_BERT = {
 _CLASS = re.compile(r"(\w+?)(?:For[A-Z]\w*|(?:LMHead)?Model)")
 
 
-def stated_type(config: Mapping[str, Any], folder: Path) -> str | None:
+def read_model_type(config: Mapping[str, Any], folder: Path) -> str | None:
     """The ``model_type`` of a configuration, which old releases of transformers did not write.
 
     Without ``model_type`` it is inferred from the first of ``architectures``, such as ``BertForMaskedLM``, or, for a

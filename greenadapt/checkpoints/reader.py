@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from greenadapt.architectures import ARCHITECTURES, stated_type
+from greenadapt.architectures import ARCHITECTURES, read_model_type
 from greenadapt.checkpoints.layout import COMPILED_FILE, EMBEDDING_FILE
 from greenadapt.errors import InputError, MissingError, require
 from greenadapt.store.arrays import CODES, Array, ArrayFile, require_finite
@@ -50,7 +50,7 @@ class Checkpoint:
         self.config = read_object(folder / "config.json", "model folder", "download the model again")
         for name in CODE_KEYS:
             self.config.pop(name, None)
-        model_type = stated_type(self.config, folder)
+        model_type = read_model_type(self.config, folder)
         if model_type is None:
             raise InputError(
                 f"{folder / 'config.json'} has no model_type, and neither its architectures nor other settings tell it",

@@ -43,7 +43,7 @@ def list_corpora(*, options: Annotated[SessionOptions, Pick("workspace")], as_js
         ["corpus", "title", "licence", "stated size", "network", "prepared for"],
         (
             [
-                *(row["name"], row["title"], row["licence"], _stated(row["stated"]), row["network"]),
+                *(row["name"], row["title"], row["licence"], _describe_size(row["stated"]), row["network"]),
                 ", ".join(row["models"]) or "-",
             ]
             for row in rows
@@ -52,7 +52,7 @@ def list_corpora(*, options: Annotated[SessionOptions, Pick("workspace")], as_js
     )
 
 
-def _stated(stated: dict[str, Any] | None) -> str:
+def _describe_size(stated: dict[str, Any] | None) -> str:
     from greenadapt.errors import byte_size
 
     if stated is None:

@@ -91,7 +91,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         arguments = {name: values[name] for name in plain}
         for name, (kind, is_optional, fields) in configs.items():
             is_unset = is_optional and values[fields[0].parameter] is None
-            arguments[name] = None if is_unset else kind(**_chosen(fields, values))
+            arguments[name] = None if is_unset else kind(**_field_values(fields, values))
         command(**arguments)
 
     run.__signature__ = signature(command).replace(parameters=everything)  # type: ignore[attr-defined]
@@ -185,7 +185,7 @@ def _common(parameters: dict[str, Parameter]) -> Iterable[Parameter]:
     yield _keyword("config", Path | None, option("--config", config, Panel.OUTPUT))
 
 
-def _chosen(fields: list[Field], values: dict[str, Any]) -> dict[str, Any]:
+def _field_values(fields: list[Field], values: dict[str, Any]) -> dict[str, Any]:
     """The values of fields from those of their options; a field is left out if its option has no value."""
     chosen: dict[str, Any] = {}
     for field in fields:

@@ -195,7 +195,7 @@ def command_line() -> str | None:
         is_set = source_of(ctx, name) == "COMMANDLINE" or name in used_settings(ctx)
         if value is None or not is_set or name in _NOT_RECORDED:
             continue
-        words = [_recorded(str(item)) for item in (value if isinstance(value, list | tuple) else [value])]
+        words = [_shorten(str(item)) for item in (value if isinstance(value, list | tuple) else [value])]
         if parameter.param_type_name == "argument":
             arguments += words
         elif parameter.is_flag:
@@ -206,7 +206,7 @@ def command_line() -> str | None:
     return shlex.join(["greenadapt", *command_key(ctx).split("-"), *arguments, *filter(None, options), *out])
 
 
-def _recorded(value: str) -> str:
+def _shorten(value: str) -> str:
     with suppress(OSError, RuntimeError):  # a name that is too long, or the home of an unknown user
         value = short(value)
     return value.encode("utf-8", "replace").decode("utf-8")  # JSON has no surrogates

@@ -55,7 +55,7 @@ def open_binary(path: str) -> Iterator[IO[bytes]]:
     """
     _log.debug("reads %s", short(path) if "://" in path else path)  # an address may contain a password
     name = urlsplit(path).path if "://" in path else path
-    with input_errors(path), _opened(path) as file, _unpacked(file, name) as stream:
+    with input_errors(path), _open(path) as file, _decompress(file, name) as stream:
         refuse_zip(path)
         before = _state(path)
         yield stream
@@ -83,7 +83,7 @@ def refuse_zip(path: str) -> None:
             raise InputError(f"{path} is a zip archive, which is not read", "unpack it, or pack it as .tar.gz")
 
 
-def _opened(path: str) -> IO[bytes]:
+def _open(path: str) -> IO[bytes]:
     if "://" not in path:
         check_path(path, "a file's name")
         return open(path, "rb")
@@ -93,7 +93,7 @@ def _opened(path: str) -> IO[bytes]:
     return opened
 
 
-def _unpacked(packed: IO[bytes], name: str) -> IO[bytes]:
+def _decompress(packed: IO[bytes], name: str) -> IO[bytes]:
     """Decompress a file or member by the suffix of its ``name``; returns ``packed`` itself for other suffixes."""
     if not is_compressed(name):
         return packed
@@ -141,7 +141,7 @@ def open_input(source: str) -> Iterator[tuple[IO[bytes], str]]:
 @contextmanager
 def open_member(stream: IO[bytes], name: str) -> Iterator[IO[bytes]]:
     """Open an archive's member, decompressed by the suffix of its name."""
-    with input_errors(name), _unpacked(stream, name) as content:
+    with input_errors(name), _decompress(stream, name) as content:
         yield content
 
 

@@ -39,7 +39,7 @@ from greenadapt.store.arrays import (
     Int64Array,
     Streamed,
     UInt64Array,
-    mixed,
+    mix_bits,
     write_arrays,
 )
 from greenadapt.store.files import AGAIN
@@ -94,7 +94,7 @@ def line_keys(start: int, n: int, seed: int) -> UInt64Array:
     """Random keys, uint64 ``(n,)``, of ``n`` lines from number ``start`` on."""
     key = np.arange(start + 1, start + n + 1, dtype=np.uint64) * SPLITMIX_STEP
     key += np.uint64(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
-    return mixed(key)
+    return mix_bits(key)
 
 
 class Shuffle:

@@ -280,12 +280,12 @@ def _read_paragraphs(stream: IO[bytes], name: str, fields: tuple[str, ...], deco
     for number, line in lines:
         if line.strip():
             following = takewhile(lambda numbered: numbered[1].strip(), lines)
-            yield Document((decoder.joined(chain([(number, line)], following), name).strip(),), f"{name}:{number}")
+            yield Document((decoder.join(chain([(number, line)], following), name).strip(),), f"{name}:{number}")
 
 
 def _read_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
     """Read plain text as one document of one text with line breaks."""
-    yield Document((decoder.joined(decoder.lines(stream, name), name),), name)
+    yield Document((decoder.join(decoder.lines(stream, name), name),), name)
 
 
 def _read_json_rows(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
@@ -301,7 +301,7 @@ def _read_json(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: D
     try:
         value = None if first.lstrip().startswith("[") else parse_json(first, name, number)
     except InputError:  # an object on several lines, or a broken one
-        text = decoder.joined(lines, name)
+        text = decoder.join(lines, name)
         value, lines = parse_json(text, name, number), iter([(number, text)])
     if articles.is_parse(value):
         yield articles.parse_document(value, name, name, with_abstract=True)
@@ -414,7 +414,7 @@ def _texts(path: str) -> Iterator[str]:
     with open_binary(path) as stream:
         decoder = Decoder()
         if suffix == ".json":
-            yield from _strings(parse_json(decoder.joined(decoder.lines(stream, path), path), path))
+            yield from _strings(parse_json(decoder.join(decoder.lines(stream, path), path), path))
             return
         for number, line in decoder.lines(stream, path):
             if suffix not in (".jsonl", ".ndjson"):

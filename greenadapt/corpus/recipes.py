@@ -222,7 +222,7 @@ def read_recipe(path: Path) -> Recipe:
     content = read_toml(path, _SEE)
     content["name"] = path.stem
     recipe = parse_own(json.dumps(content, default=str), Recipe, path, _SEE)
-    recipe = replace(recipe, sources=tuple(_located(source, path) for source in recipe.sources))
+    recipe = replace(recipe, sources=tuple(_resolve(source, path) for source in recipe.sources))
     _check(recipe, str(path))
     return recipe
 
@@ -230,7 +230,7 @@ def read_recipe(path: Path) -> Recipe:
 _SEE = f"see {own_folder('corpora') / 'README.md'} for the format"
 
 
-def _located(source: Source, recipe: Path) -> Source:
+def _resolve(source: Source, recipe: Path) -> Source:
     """``source`` with the whole path of a file; raises ``InputError`` for a wrong address or pattern."""
     if not source.is_remote:
         return replace(source, url=str((recipe.parent / source.url).resolve()))
@@ -309,7 +309,7 @@ def keep(blocks: Iterable[bytes], root: Path, kind: Literal["stdin", "records"])
         part.unlink(missing_ok=True)
 
 
-def kept_input(root: Path, name: str, options: Mapping[str, Any]) -> Recipe | None:
+def find_kept_input(root: Path, name: str, options: Mapping[str, Any]) -> Recipe | None:
     """The recipe of text that ``keep`` saved as ``name``; ``None`` if there is none."""
     path = _kept_path(root, name)
     is_kept = path.parent == root / "inputs" and INPUT.fullmatch(path.name) and path.is_file()

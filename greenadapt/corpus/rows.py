@@ -63,12 +63,12 @@ def json_rows(lines: Lines, path: str, decoder: Decoder) -> Iterator[JsonRow]:
     first_number, first_line = next(((number, line) for number, line in lines if line.strip()), (0, ""))
     start = first_line.lstrip()[:1]
     if start == "[":
-        text = decoder.joined(chain([(first_number, first_line)], lines), path)
+        text = decoder.join(chain([(first_number, first_line)], lines), path)
         entries, escapes = parse_json(text, path, first_number), _escapes_surrogates(text)
         for i, entry in enumerate(entries, start=1):
             where = f"{path}, entry {i}"
             try:
-                row = _checked(entry, where, escapes, decoder)
+                row = _check(entry, where, escapes, decoder)
             except InputError as error:
                 decoder.skip(i, error)
             else:
@@ -82,7 +82,7 @@ def json_rows(lines: Lines, path: str, decoder: Decoder) -> Iterator[JsonRow]:
         if line.strip():
             where = f"{path}:{number}"
             try:
-                row = _checked(parse_json(line, path, number), where, _escapes_surrogates(line), decoder)
+                row = _check(parse_json(line, path, number), where, _escapes_surrogates(line), decoder)
             except InputError as error:
                 decoder.skip(number, error)
             else:
@@ -94,7 +94,7 @@ def _escapes_surrogates(text: str) -> bool:
     return "\\ud" in text.lower()
 
 
-def _checked(value: Any, where: str, escapes: bool, decoder: Decoder) -> Json:
+def _check(value: Any, where: str, escapes: bool, decoder: Decoder) -> Json:
     row = require_object(value, where)
     return decoder.record_without_surrogates(row, where) if escapes else row
 

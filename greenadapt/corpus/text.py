@@ -135,7 +135,7 @@ class Decoder:
                 text = line.removeprefix(_BOM) if number == 1 else line
                 yield number, self.decode(text, where)
 
-    def joined(self, lines: Iterable[tuple[int, str]], name: str) -> str:
+    def join(self, lines: Iterable[tuple[int, str]], name: str) -> str:
         """Join numbered lines; ``InputError`` if they are longer than the limit of a document."""
         size, text = 0, io.StringIO()  # a list of short lines would take 30 times as much memory
         for _, line in lines:

@@ -19,7 +19,7 @@ from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, p
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.store.arrays import Array
 from greenadapt.tasks.base import Encoder, Input, Task, n_outputs
-from greenadapt.workers import ahead, group, launched_processes
+from greenadapt.workers import group, launched_processes, prefetch
 
 if TYPE_CHECKING:
     from greenadapt.models.forward import TorchRunner
@@ -42,7 +42,7 @@ def stream_with_margin(
     ``expanded``. Inputs of ``n_pieces`` go through together.
     """
     groups = group(inputs, lambda item: sum(map(len, item.expanded)), n_pieces, MOST_EXAMPLES)
-    with closing(ahead(groups)) as blocks:
+    with closing(prefetch(groups)) as blocks:
         for block in blocks:
             outputs = [*read(block, "expanded")]
             parts = [_uncertain_part(task, item, output, margin) for item, output in zip(block, outputs, strict=True)]

@@ -20,7 +20,7 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json
 from greenadapt.tasks.base import Input, Task
-from greenadapt.workers import ahead, as_they_come
+from greenadapt.workers import as_they_come, prefetch
 
 _MOST_READY = 1024
 """Predictions that wait until they are written, at most."""
@@ -174,7 +174,8 @@ class Predictor:
         # A pipe or a terminal is read only when an entry is needed, so that Ctrl-C ends the command at once.
         is_piped = is_read_once(self._request.source)
         staged = ((block, self._read([entry.example for entry in block])) for block in in_blocks(entries))
-        with progress.bar("predict", None, "examples") as bar, closing(staged if is_piped else ahead(staged)) as blocks:
+        blocks = staged if is_piped else prefetch(staged)
+        with progress.bar("predict", None, "examples") as bar, closing(blocks):
             predicted = chain.from_iterable(map(EntryPrediction, block, predict()) for block, predict in blocks)
             batches = ([prediction] for prediction in predicted) if is_piped else as_they_come(predicted, _MOST_READY)
             with closing(batches):

@@ -10,7 +10,7 @@ import numpy as np
 from greenadapt.config import Pool
 from greenadapt.store.arrays import Array, IntArray, offsets_of
 from greenadapt.tasks.base import Feature, Features, Input
-from greenadapt.workers import ahead, group
+from greenadapt.workers import group, prefetch
 
 if TYPE_CHECKING:
     from greenadapt.models.weights import MemoryInput
@@ -200,9 +200,9 @@ def stream_task(runner: Runner, inputs: Iterable[Input], settings: Inference) ->
         return sum(len(part) for view in settings.views for part in getattr(item, view))
 
     groups = group(inputs, size, settings.block_pieces or runner.block_pieces, MOST_EXAMPLES)
-    with closing(ahead(Block.of(group, settings.views, settings.pad_id) for group in groups)) as blocks:
+    with closing(prefetch(Block.of(group, settings.views, settings.pad_id) for group in groups)) as blocks:
         starting = ((block, *_start(runner, block, settings)) for block in blocks)
-        with closing(ahead(starting) if runner.is_background else starting) as started_blocks:
+        with closing(prefetch(starting) if runner.is_background else starting) as started_blocks:
             for block, logits, wait in started_blocks:
                 wait()
                 yield from block.outputs(logits)

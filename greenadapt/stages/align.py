@@ -14,7 +14,7 @@ from greenadapt.errors import MissingError, UsageError
 from greenadapt.report.tables import rows_warning
 from greenadapt.stages.session import ALIGN, W2V, OpenedBase, Session, model_of, require_made_for
 from greenadapt.store.files import Json, hash_file, path_name, short, write_json
-from greenadapt.store.results import Job, Outcome, Result, found_at, open_result, verify_result
+from greenadapt.store.results import Job, Outcome, Result, find_input, open_result, verify_result
 from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import check_casing, overlap
 from greenadapt.vectors.quality import KnownWords, fit_and_measure
@@ -149,7 +149,7 @@ def fitted_vectors(aligned: Result) -> VectorSource:
         return VectorSource(entry, {}, lambda: WordVectors.load(aligned.folder), imported=True)
 
     def load() -> WordVectors:
-        result = open_result(found_at(entry, aligned.path), W2V)
+        result = open_result(find_input(entry, aligned.path), W2V)
         if result.manifest.digest != entry["sha256"]:
             raise MissingError(
                 f"{entry['path']} holds other vectors than those that {aligned.path} was fitted on",

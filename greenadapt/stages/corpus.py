@@ -11,7 +11,7 @@ from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.prepared import prepare_corpus
 from greenadapt.corpus.pydocs import pydocs_versions
 from greenadapt.corpus.readers import open_corpus, require_local
-from greenadapt.corpus.recipes import Recipe, Source, find_recipe, kept_input, list_recipes
+from greenadapt.corpus.recipes import Recipe, Source, find_kept_input, find_recipe, list_recipes
 from greenadapt.corpus.text import MAX_DOCUMENT_BYTES
 from greenadapt.errors import GreenadaptError, MissingError, UsageError, pluralize
 from greenadapt.stages.session import CORPUS, Session, model_of
@@ -108,7 +108,7 @@ def choose_corpus(session: Session, corpus: str | None, text: TextOptions) -> Re
         if result.manifest.stage == CORPUS
     ]
     if name in {recipe.name for recipe in list_recipes()} or not prepared:
-        saved_input = kept_input(session.workspace.root, corpus, text.of_recipe())
+        saved_input = find_kept_input(session.workspace.root, corpus, text.of_recipe())
         return saved_input or find_recipe(corpus, text.of_recipe())
     if name == corpus:
         return _recipe_of(prepared[0])

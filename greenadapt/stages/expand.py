@@ -21,7 +21,7 @@ from greenadapt.store.results import (
     Job,
     Outcome,
     Result,
-    found_at,
+    find_input,
     input_result,
     open_result,
     read_manifest,
@@ -58,7 +58,7 @@ def alignment_of(folder: Path) -> Result:
     entry = read_manifest(folder.resolve()).inputs.get("alignment")
     if entry is None:
         raise MissingError(f"the manifest of {folder} names no map", "give the folder of an expand result")
-    path = found_at(entry, folder)
+    path = find_input(entry, folder)
     if not path.is_dir():
         raise MissingError(f"the map of {folder} is no longer in {entry['path']}", "adapt the model again")
     aligned = open_result(path, ALIGN)

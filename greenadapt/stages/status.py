@@ -9,7 +9,15 @@ from greenadapt.errors import GreenadaptError, MissingError
 from greenadapt.stages.session import RUNS, Session
 from greenadapt.store.files import Json, expand_home
 from greenadapt.store.results import MANIFEST, Result, input_result, read_manifest, require_sizes, verify_result
-from greenadapt.store.workspace import Unfinished, Unneeded, Workspace, find_unneeded, remove, tree_size, unfinished_in
+from greenadapt.store.workspace import (
+    Unfinished,
+    Unneeded,
+    Workspace,
+    find_unfinished,
+    find_unneeded,
+    remove,
+    tree_size,
+)
 
 UP_TO_DATE, DAMAGED = "whole", "damaged"
 
@@ -40,7 +48,7 @@ def status(
                 rows.append(row)
         return rows
     rows += _rows_in(RUNS, verify=verify)
-    rows += [_unfinished(work) for work in unfinished_in(workspace.root / "results")]
+    rows += [_unfinished(work) for work in find_unfinished(workspace.root / "results")]
     items = [*find_unneeded(workspace)]
     for kind in dict.fromkeys(item.kind for item in items):
         sizes = [item.bytes for item in items if item.kind == kind]
@@ -108,7 +116,7 @@ def _rows_in(folder: Path, *, verify: bool) -> list[Json]:
     if not folder.is_dir():
         return []
     inside = sorted(path for path in folder.iterdir() if (path / MANIFEST).is_file() and path.name[0] != ".")
-    return [*(_row(path, verify=verify) for path in inside), *map(_unfinished, unfinished_in(folder))]
+    return [*(_row(path, verify=verify) for path in inside), *map(_unfinished, find_unfinished(folder))]
 
 
 def _time(seconds: float) -> str:

@@ -52,7 +52,7 @@ _AGAIN = "fetch or make it again"
 _CACHED_BYTES = 1 << 20
 """A block that fits in a core's cache."""
 SPLITMIX_STEP = np.uint64(0x9E3779B97F4A7C15)
-"""The difference of successive inputs of ``mixed`` in SplitMix64 (Steele, Lea and Flood 2014)."""
+"""The difference of successive inputs of ``mix_bits`` in SplitMix64 (Steele, Lea and Flood 2014)."""
 
 
 class ArrayFile:
@@ -202,7 +202,7 @@ def offsets_of(lengths: IntArray) -> IntArray:
     return offsets
 
 
-def mixed(numbers: UInt64Array) -> UInt64Array:
+def mix_bits(numbers: UInt64Array) -> UInt64Array:
     """SplitMix64's mixing of the bits of each number (n,): different numbers stay different, and look random."""
     x = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

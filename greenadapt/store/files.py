@@ -204,11 +204,11 @@ def hash_file(path: Path) -> str:
 
 
 def forget_hashed() -> None:
-    """Forget the files hashed so far: ``changed_since_hashed`` checks those that a command hashes from now on."""
+    """Forget the files hashed so far: ``find_changed`` checks those that a command hashes from now on."""
     _hashed.clear()
 
 
-def changed_since_hashed(places: Iterable[Path]) -> Path | None:
+def find_changed(places: Iterable[Path]) -> Path | None:
     """A file that is one of ``places``, or lies in one, and was changed or removed since ``hash_file`` read it."""
     within = set(places)
     for path, stamp in _hashed.items():

@@ -82,7 +82,7 @@ def open_file(path: Path, mode: str) -> Iterator[IO[Any]]:
     """
     with writing(path) as part, naming(path), ExitStack() as stack:
         with creating(path):
-            stream = stack.enter_context(_opened(part, path.suffix, mode))
+            stream = stack.enter_context(_open(part, path.suffix, mode))
         yield stream
 
 
@@ -119,7 +119,7 @@ def copy_files(files: Iterable[Path], base: Path, out: Path) -> Path:
 
 
 @contextmanager
-def _opened(path: Path, suffix: str, mode: str) -> Iterator[IO[Any]]:
+def _open(path: Path, suffix: str, mode: str) -> Iterator[IO[Any]]:
     encoding = None if "b" in mode else "utf-8"
     if suffix.lower() == ".gz":  # smart_open's would have the time and this file's name in its header
         with open(path, f"{mode[0]}b") as file, GzipFile("", f"{mode[0]}b", fileobj=file, mtime=0) as packed:

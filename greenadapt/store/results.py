@@ -28,12 +28,12 @@ from typing import Any
 
 from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, GreenadaptError, InputError, LockedError, MissingError
-from greenadapt.progress import ALARM, Progress, stoppable
+from greenadapt.progress import ALARM, Progress, handle_signals
 from greenadapt.store.files import (
     Json,
-    changed_since_hashed,
     creating,
     expand_home,
+    find_changed,
     hash_file,
     hash_json,
     plain,
@@ -276,12 +276,12 @@ def _build(place: Place, job: Job, build: Build, work: Path) -> Result:
         else:
             shutil.rmtree(work, ignore_errors=True)
         raise
-    if changed := changed_since_hashed([path for entry in job.inputs.values() for path in _places(entry)]):
+    if changed := find_changed([path for entry in job.inputs.values() for path in _places(entry)]):
         shutil.rmtree(work, ignore_errors=True)
         raise InputError(
             f"{changed} changed while {job.stage} read it", "run the command again once nothing writes to it"
         )
-    with stoppable() as stop:  # the work is done: publish it first
+    with handle_signals() as stop:  # the work is done: publish it first
         attempts = before.with_attempt(meter.cost)
         manifest = _describe(place, job, outcome, attempts, work)
         publish_folder(work, place.folder)
@@ -403,25 +403,25 @@ def _difference(old: Manifest, job: Job) -> str:
         return f"version of {job.stage}: {old.version} → {version_of(job.stage)}"
     pairs = {name: (old.inputs.get(name), job.inputs.get(name)) for name in {**old.inputs, **job.inputs}}
     changes = [
-        f"{name}: {_described(a)} → {_described(b)}" if _described(a) != _described(b) else f"{name} changed"
+        f"{name}: {_source_of(a)} → {_source_of(b)}" if _source_of(a) != _source_of(b) else f"{name} changed"
         for name, (a, b) in pairs.items()
         if a is None or b is None or a["sha256"] != b["sha256"]
     ]
     return ", ".join(changes) or "other names on its card"
 
 
-def _described(entry: Mapping[str, Any] | None) -> str:
+def _source_of(entry: Mapping[str, Any] | None) -> str:
     return "none" if entry is None else _location(entry) or "other text"
 
 
 def _settings_difference(old: Json, new: Json) -> str:
     """``name: old → new`` for every setting that differs; or an empty string."""
 
-    def shown(value: Any) -> str:
+    def show(value: Any) -> str:
         return "not set" if value is None else str(value)
 
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    return ", ".join(f"{name}: {shown(old.get(name))} → {shown(new.get(name))}" for name in names)
+    return ", ".join(f"{name}: {show(old.get(name))} → {show(new.get(name))}" for name in names)
 
 
 def _location(entry: Mapping[str, Any]) -> str | None:
@@ -434,7 +434,7 @@ def _relative(entry: Mapping[str, Any], folder: Path) -> dict[str, str]:
     return {"relative": os.path.relpath(location, folder)} if location and Path(location).is_absolute() else {}
 
 
-def found_at(entry: Mapping[str, Any], folder: Path) -> Path:
+def find_input(entry: Mapping[str, Any], folder: Path) -> Path:
     """Where an input of the result in ``folder`` lies.
 
     For a result this is the relative path, if a result is there, so that a copy of HOME works; otherwise the recorded
@@ -451,7 +451,7 @@ def input_result(entry: Json, folder: Path) -> Path | None:
     """The folder of an input of the result in ``folder``; ``None`` if it is no result, or does not exist any more."""
     if not _location(entry):
         return None
-    path = found_at(entry, folder)
+    path = find_input(entry, folder)
     return path if (path / MANIFEST).is_file() else None
 
 

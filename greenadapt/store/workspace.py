@@ -69,7 +69,7 @@ class Workspace:
     def place(self, job: Job, corpus: str = "", model: str = "") -> Place:
         """The place of a job's result, with a name if it is of a corpus and a model."""
         folder = self.root / "results" / f"{job.stage}-{job.key[:KEY_DIGITS]}"
-        return Place(folder, self._named(corpus, model) / job.stage if corpus else None)
+        return Place(folder, self._names_folder(corpus, model) / job.stage if corpus else None)
 
     def names(self) -> list[tuple[str, ...]]:
         """Corpus, model and stage of each name that leads to a result."""
@@ -95,7 +95,7 @@ class Workspace:
         results = []
         for stage in self.stages(corpus, model):
             with suppress(MissingError, InputError):
-                results.append(open_result(self._named(corpus, model) / stage, stage))
+                results.append(open_result(self._names_folder(corpus, model) / stage, stage))
         return results
 
     def find_result(self, corpus: str, model: str, stage: str) -> Result:
@@ -103,7 +103,7 @@ class Workspace:
 
         Raises ``MissingError`` naming the command that creates it.
         """
-        path = self._named(corpus, model) / stage
+        path = self._names_folder(corpus, model) / stage
         if not path.is_dir():
             raise MissingError(
                 f"no {stage} of corpus {corpus} for model {model} in {self.root}",
@@ -146,7 +146,7 @@ class Workspace:
         hint = f"did you mean {', '.join(matches)}?" if matches else "name the model with --model"
         raise MissingError(f"no result for corpus {corpus} in {self.root}", hint)
 
-    def _named(self, corpus: str, model: str) -> Path:
+    def _names_folder(self, corpus: str, model: str) -> Path:
         if not _is_plain(corpus):
             raise MissingError(
                 f"no corpus or file is called {corpus}", "greenadapt corpus list shows the available ones"
@@ -182,7 +182,7 @@ class Unfinished:
         return self.path.name[1:].rsplit("-", 1)[0]
 
 
-def unfinished_in(folder: Path) -> list[Unfinished]:
+def find_unfinished(folder: Path) -> list[Unfinished]:
     """The unfinished results in ``folder``."""
     paths = [path for path in _list_folder(folder) if _UNFINISHED.fullmatch(path.name) and path.is_dir()]
     return [
@@ -213,7 +213,7 @@ def find_unneeded(workspace: Workspace) -> Iterator[Unneeded]:
         is_result = _RESULT.fullmatch(path.name) and (path / MANIFEST).is_file() and not path.is_symlink()
         if is_result and path.resolve() not in needed:
             yield Unneeded("result", path, tree_size(path))
-    for work in unfinished_in(results):
+    for work in find_unfinished(results):
         if work.writer is None:
             yield Unneeded("unfinished", work.path, work.bytes)
     for path in _list_folder(workspace.root / "inputs"):

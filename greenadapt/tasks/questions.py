@@ -221,7 +221,7 @@ def _document(source: str, decoder: Decoder) -> Json | None:
         except (ValueError, RecursionError):
             row = None  # an object on several lines, or a broken one
         if row is None:
-            row = parse_json(decoder.joined(chain([(number, first)], lines), source), source, number)
+            row = parse_json(decoder.join(chain([(number, first)], lines), source), source, number)
             if "data" not in row:
                 raise InputError(f"{source}: no 'data'", "give SQuAD's JSON, or JSON lines")
     return row if "data" in row and "question" not in row else None

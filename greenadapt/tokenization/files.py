@@ -6,7 +6,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from greenadapt.architectures import ARCHITECTURES, stated_type
+from greenadapt.architectures import ARCHITECTURES, read_model_type
 from greenadapt.errors import GreenadaptError, InputError, first_line, is_panic, require
 from greenadapt.store.files import Json, hash_file, hash_json, read_object
 
@@ -178,4 +178,4 @@ def _require_unigram(file: Path) -> None:
 def _stated_class(folder: Path) -> tuple[str | None, str | None]:
     """The model type and the class of the tokenizer, if ``config.json`` states it."""
     config = read_object(folder / "config.json", "model folder", _AGAIN)
-    return stated_type(config, folder), config.get("tokenizer_class")
+    return read_model_type(config, folder), config.get("tokenizer_class")

@@ -17,7 +17,7 @@ from greenadapt.config import RunConfig
 from greenadapt.errors import InputError, duration, pluralize
 from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.weights import takes_segments, write_tensors
-from greenadapt.progress import Progress, stoppable
+from greenadapt.progress import Progress, handle_signals
 from greenadapt.store.files import Json, beside, hash_file, hash_json, read_own, replace_folder, write_json
 from greenadapt.training.batches import Batch, Cut, loss_sum
 from greenadapt.training.feed import Draw, Feed, Purpose, random_bits
@@ -235,7 +235,7 @@ class Training:
         saved = measured_from = time.monotonic()
         steps = self.train_steps()
         first_steps = range(self.number + 2, self.number + 8)  # the first one is slower
-        with progress.bar(label, self.n_steps, "steps") as bar, stoppable() as stop:
+        with progress.bar(label, self.n_steps, "steps") as bar, handle_signals() as stop:
             if self.number:
                 bar.skip(self.number)
             while not record.stopped and (step := next(steps, None)) is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from greenadapt.config import W2VConfig
 from greenadapt.errors import InputError, MissingError, ResourceError, first_line
-from greenadapt.progress import Progress, stoppable
+from greenadapt.progress import Progress, handle_signals
 from greenadapt.store.arrays import Array, ArrayFile, write_arrays
 from greenadapt.store.files import sync_file
 from greenadapt.vectors.engine.stream import Stream, Weights, aligned_zeros, padded_width
@@ -93,7 +93,7 @@ def _train_epochs(
 ) -> None:
     with (
         checkpoint.progress.bar("training", words * (config.epochs - state.epochs), "words") as bar,
-        stoppable() as stop,
+        handle_signals() as stop,
     ):
         part = state.part
         for epoch in range(state.epochs, config.epochs):

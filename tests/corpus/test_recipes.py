@@ -14,10 +14,10 @@ import pytest
 from greenadapt.corpus.readers import open_corpus
 from greenadapt.corpus.recipes import (
     file_name,
+    find_kept_input,
     find_recipe,
     format_of,
     keep_input,
-    kept_input,
     list_recipes,
     read_recipe,
 )
@@ -152,14 +152,14 @@ TEXT = "heart rate of the patient\nthe virus was isolated\n"
 def test_the_content_is_the_name_and_is_kept(tmp_path: Path) -> None:
     first, again = (keep_input(io.BytesIO(TEXT.encode()), tmp_path, {}, Silent()) for _ in range(2))
     second = keep_input(io.BytesIO(b'{"body": "a"}\n'), tmp_path, {"fields": ("body",)}, Silent())
-    assert first == again == kept_input(tmp_path, first.name, {})
+    assert first == again == find_kept_input(tmp_path, first.name, {})
     assert (first.format, second.format, second.fields) == ("text", "jsonl", ("body",))
     assert sorted(path.name for path in (tmp_path / "inputs").iterdir()) == sorted([first.name, second.name])
     assert [d.lines for d in open_corpus(second, tmp_path).documents()] == [("a",)]
     assert len([*open_corpus(first, tmp_path).documents()]) == len([*open_corpus(first, tmp_path).documents()]) == 2
-    assert kept_input(tmp_path, "stdin-00000000", {}) is None
+    assert find_kept_input(tmp_path, "stdin-00000000", {}) is None
     for name in ("../x", str(tmp_path / "text.txt")):
-        assert kept_input(tmp_path, name, {}) is None
+        assert find_kept_input(tmp_path, name, {}) is None
     (tmp_path / "plain").touch()
     assert Path(first.sources[0].url).stat().st_mode == (tmp_path / "plain").stat().st_mode
 

@@ -22,7 +22,7 @@ from greenadapt.store.results import (
     Place,
     Result,
     check_out,
-    found_at,
+    find_input,
     open_result,
     read_manifest,
     run,
@@ -360,7 +360,7 @@ def test_a_moved_home_is_the_same(tmp_path: Path) -> None:
     make(Place(home / "results" / "align", home / "names" / "align"), job(stage="align", inputs=inputs))
     moved = Path(shutil.move(home, tmp_path / "moved"))
     aligned = open_result(moved / "names" / "align", "align")
-    source = found_at(aligned.manifest.inputs["vectors"], aligned.folder)
+    source = find_input(aligned.manifest.inputs["vectors"], aligned.folder)
     assert source == moved / "results" / "w2v"
     assert open_result(source, "w2v").manifest.digest == aligned.manifest.inputs["vectors"]["sha256"]
     build = Builder()
@@ -373,7 +373,7 @@ def test_in_a_copy_of_home_the_inputs_are_those_of_the_copy(tmp_path: Path) -> N
     make(Place(home / "results" / "align"), job(stage="align", inputs={"vectors": first.as_input()}))
     copy = Path(shutil.copytree(home, tmp_path / "copy"))
     aligned = open_result(copy / "results" / "align", "align")
-    assert found_at(aligned.manifest.inputs["vectors"], aligned.folder) == copy / "results" / "w2v"
+    assert find_input(aligned.manifest.inputs["vectors"], aligned.folder) == copy / "results" / "w2v"
 
 
 def test_what_others_put_in_place_of_a_name_stays(place: Place) -> None:

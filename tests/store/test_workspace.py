@@ -7,7 +7,7 @@ import pytest
 from greenadapt.errors import ConflictError, MissingError, UsageError
 from greenadapt.progress import Silent
 from greenadapt.store.results import Job, Outcome, Result, run
-from greenadapt.store.workspace import Unneeded, Workspace, find_unneeded, remove, unfinished_in
+from greenadapt.store.workspace import Unneeded, Workspace, find_unfinished, find_unneeded, remove
 
 
 def make(
@@ -90,7 +90,7 @@ def test_clean_beside_a_running_build_leaves_it_alone(tmp_path: Path) -> None:
 
     def build(work: Path) -> Outcome:
         (work / "checkpoint").touch()
-        seen.append([(item.path, item.writer is not None) for item in unfinished_in(work.parent)])
+        seen.append([(item.path, item.writer is not None) for item in find_unfinished(work.parent)])
         seen.append([*find_unneeded(workspace)])
         if len(seen) == 2:
             raise KeyboardInterrupt

@@ -160,7 +160,7 @@ def print_status(rows: Sequence[Json], root: Path | None) -> None:
         print_lines([f"Workspace {root}" if rows else f"Workspace {root}: nothing in it yet", ""])
     results = [row for row in rows if row["kind"] == "result"]
     for title, group in ({"": results} if root is None and results else _by_model(results)).items():
-        names = [_named(row) for row in group]
+        names = [_name_stage(row) for row in group]
         writers: dict[str, Callable[[Any], str]] = {"made": local_time, "bytes": byte_size, "seconds": duration}
         cells = [
             [name, row["state"], *("" if row[key] is None else write(row[key]) for key, write in writers.items())]
@@ -171,7 +171,7 @@ def print_status(rows: Sequence[Json], root: Path | None) -> None:
         print_lines([*reasons, ""] if reasons else [])
     for row in rows:
         if row["kind"] == "unfinished":
-            print_lines(_unfinished(row))
+            print_lines(_describe_unfinished(row))
     if unneeded := [row for row in rows if row["kind"] == "unneeded"]:
         kinds = [f"{pluralize(row['files'], *_KINDS[row['what']])} ({byte_size(row['bytes'])})" for row in unneeded]
         print_lines([f"greenadapt clean would remove: {', '.join(kinds)}"])
@@ -185,7 +185,7 @@ def _by_model(rows: Sequence[Json]) -> dict[str, list[Json]]:
     return groups
 
 
-def _unfinished(row: Json) -> list[str]:
+def _describe_unfinished(row: Json) -> list[str]:
     spent = f", {duration(row['seconds'])} so far" if row["seconds"] else ""
     text = f"{row['name']}: {byte_size(row['bytes'])}, changed {local_time(row['changed'])}{spent}"
     if row["writer"]:
@@ -225,7 +225,7 @@ def print_costs(rows: Sequence[Json]) -> None:
         print_lines(["no results in this workspace yet", ""])
         return
     for title, group in _by_model(rows).items():
-        named = [{**row, "stage": _named(row)} for row in group]
+        named = [{**row, "stage": _name_stage(row)} for row in group]
         table = [
             [
                 row["stage"],
@@ -244,7 +244,7 @@ def print_costs(rows: Sequence[Json]) -> None:
     print_lines([f"Energy and CO2: {'; '.join(sources)}", ""])
 
 
-def _named(row: Json) -> str:
+def _name_stage(row: Json) -> str:
     """A stage, and the last part of its folder unless that is the stage's own in a workspace."""
     name = Path(row.get("folder") or row["stage"]).name
     return str(row["stage"]) if is_key_of(name, row["stage"]) else f"{row['stage']} {name}"

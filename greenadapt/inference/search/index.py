@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from greenadapt.config import Count, SampleBy
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, ResourceError, first_line, require
-from greenadapt.fields import checked_call
+from greenadapt.fields import validate_arguments
 from greenadapt.inference.entries import NamedText, Names, read_texts
 from greenadapt.inference.search.paragraphs import paragraphs
 from greenadapt.inference.search.store import Passage
@@ -54,7 +54,7 @@ class Index:
         'PMC7095418.xml'
     """
 
-    @checked_call
+    @validate_arguments
     def __init__(self, place: str | PathLike[str]) -> None:
         require("search", "tantivy", by="a search")
         self._folder = open_index(place).folder
@@ -68,7 +68,7 @@ class Index:
         """How many paragraphs it has."""
         return int(self._searcher.num_docs)
 
-    @checked_call
+    @validate_arguments
     def search(self, query: str, top: Count = 10) -> list[Passage]:
         """The ``top`` best paragraphs for a query, best first.
 
