@@ -209,7 +209,7 @@ class Training:
         from greenadapt.training.feed import Feed
         from greenadapt.training.loop import Training as Loop
 
-        rows = Rows.seen(self.items, self.encoder.special)
+        rows = Rows.of_inputs(self.items, self.encoder.special)
         model = open_model(Checkpoint.open(self.folder), self.task.head, self.task.head_config(), rows, SEED)
         train = TrainConfig(mix="base", epochs=1, batch_size=BATCH, learning_rate=RATE)
         table = TaskDataset.of(self.items, rows, self.task.head, self.encoder.special.pad)

@@ -39,7 +39,7 @@ from greenadapt.inference.models import MARGIN, OpenedModel, stream_with_margin
 from greenadapt.inference.qa.lookups import QaModel, answers
 from greenadapt.inference.qa.question_set import narrow, on_contexts
 from greenadapt.inference.search.words import Words, words_of
-from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, ViewOutputs, pooled_output
+from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, ViewOutputs, pool_views
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.stages.compile import compile_model
@@ -203,7 +203,7 @@ def difference(opened: OpenedModel, examples: Sequence[Any], ours: Array, theirs
 
 def predicted(opened: OpenedModel, outputs: Iterable[ViewOutputs], pool: Pool) -> list[Any]:
     """A prediction for each output."""
-    return [opened.task.decode(output.example, pooled_output(output, pool)) for output in outputs]
+    return [opened.task.decode(output.example, pool_views(output, pool)) for output in outputs]
 
 
 def statistics(opened: OpenedModel, examples: Sequence[Any], predictions: Sequence[Any]) -> Array:

@@ -20,7 +20,7 @@ from greenadapt.checkpoints.layout import LOGITS, SEEDS
 from greenadapt.config import MemoryConfig, PretrainConfig, TextOptions
 from greenadapt.errors import InputError
 from greenadapt.inference.models import ensemble_logits
-from greenadapt.models.streaming import ViewOutputs, pooled_output
+from greenadapt.models.streaming import ViewOutputs, pool_views
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
@@ -142,7 +142,7 @@ def read_logits(model: TaskFolder) -> list[Array]:
     """(n_units, k) float32 of each test example, of the view or the mean that the model is used with."""
     [file] = [ArrayFile(path) for path in model.folder.glob(f"{SEEDS}/*/{LOGITS}")]
     base, expanded = (file[view if view in file else "base"] for view in ("base", "expanded"))
-    values = pooled_output(ViewOutputs(base, expanded), model.settings["pool"])
+    values = pool_views(ViewOutputs(base, expanded), model.settings["pool"])
     return np.split(values, file["offsets"][1:-1])
 
 

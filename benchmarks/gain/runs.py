@@ -22,7 +22,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import CHOSEN_FOR_ENTITIES, Decoding, RunConfig, TaskConfig, TrainConfig
 from greenadapt.cost import Cost
 from greenadapt.errors import UsageError
-from greenadapt.models.streaming import ViewOutputs, pooled_output
+from greenadapt.models.streaming import ViewOutputs, pool_views
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.session import Session
 from greenadapt.store.arrays import Array, ArrayFile
@@ -335,9 +335,9 @@ def _logits(path: Path) -> dict[str, Array]:
         return {"mean": file["base"]}
     outputs = ViewOutputs(file["base"], file["expanded"])
     return {
-        "mean": pooled_output(outputs, "mean"),
-        "base": pooled_output(outputs, "base"),
-        "expanded": pooled_output(outputs, "expanded"),
+        "mean": pool_views(outputs, "mean"),
+        "base": pool_views(outputs, "base"),
+        "expanded": pool_views(outputs, "expanded"),
     }
 
 

@@ -67,7 +67,7 @@ def assess(
     """
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import print_folds, print_rows
-    from greenadapt.stages.session import adapted_model
+    from greenadapt.stages.session import find_adapted
 
     explicit = option_checks.explicit_parameters(ctx)
     session = o.make_session(options)
@@ -76,14 +76,14 @@ def assess(
         option_checks.refuse(ctx, _OF_LABELS, "is for cross-validation on labelled examples: add --train FILE")
         from greenadapt.stages.assess import assess_rows
 
-        assessment = assess_rows(adapted_model(session, corpus, model))
+        assessment = assess_rows(find_adapted(session, corpus, model))
     else:
         if task is None:
             raise UsageError("no task", "give --task ner, classification or qa")
         from greenadapt.stages.finetune.compare import cross_validate
         from greenadapt.stages.finetune.request import FinetuneRequest
 
-        start = adapted_model(session, corpus, model)
+        start = find_adapted(session, corpus, model)
         seeds = tuple(range(config.seed, config.seed + config.seeds))
         automatic = (_CHOSEN | CHOSEN_FOR_ENTITIES.keys()) - explicit
         request = FinetuneRequest.of_one(

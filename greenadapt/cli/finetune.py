@@ -118,7 +118,7 @@ def finetune(
     --tasks, many tasks share one encoder and are trained at once.
     """
     from greenadapt.stages.finetune.request import make_request
-    from greenadapt.stages.session import adapted_model
+    from greenadapt.stages.session import find_adapted
 
     if tasks is None and reference is not None and compare is None:
         raise UsageError("--reference needs --compare", "name the base model with --compare")
@@ -134,7 +134,7 @@ def finetune(
         raise UsageError("no task", "give --task ner, classification or qa, or --tasks FILE for many tasks")
     session = o.make_session(options, out=out)
     request = make_request(
-        adapted_model(session, corpus, model),
+        find_adapted(session, corpus, model),
         trained,
         preset,
         option_checks.explicit_parameters(ctx),

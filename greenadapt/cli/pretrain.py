@@ -62,13 +62,13 @@ def pretrain(
     from greenadapt.report.tables import loss_tables
     from greenadapt.stages.pretrain import PretrainRequest
     from greenadapt.stages.pretrain import pretrain as train
-    from greenadapt.stages.session import adapted_model
+    from greenadapt.stages.session import find_adapted
     from greenadapt.workers import launched_processes
 
     option_checks.refuse_field(ctx, [*text, general_text], read.format)
     session = o.make_session(options, out=out)
     request = PretrainRequest(
-        model=adapted_model(session, corpus, model),
+        model=find_adapted(session, corpus, model),
         texts=tuple(text),
         general_text=general_text,
         reading=read,

@@ -17,11 +17,11 @@ def tasks(folder: Folder, as_json: o.AsJson = False) -> None:
     """List the tasks of a shared encoder."""
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import print_tables
-    from greenadapt.report.tables import listed_table
+    from greenadapt.report.tables import tasks_table
     from greenadapt.stages.finetune.tasks import list_tasks
 
     rows = list_tasks(folder)
     if as_json:
         print_json({"folder": str(folder), "tasks": rows})
         return
-    print_tables([listed_table(rows)])
+    print_tables([tasks_table(rows)])

@@ -15,7 +15,7 @@ from greenadapt.config import EnsembleRule, Pool, ReadingOptions, TrainConfig
 from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.models.graphs import GraphRunner, open_graph, require_onnx
 from greenadapt.models.memory.choice import MemoryChoice
-from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, pooled_output, stream_task
+from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, pool_views, stream_task
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.store.arrays import Array
 from greenadapt.tasks.base import Encoder, Input, Task, n_outputs
@@ -48,7 +48,7 @@ def stream_with_margin(
             parts = [_uncertain_part(task, item, output, margin) for item, output in zip(block, outputs, strict=True)]
             base_outputs = iter([*read([part for part in parts if part is not None], "base")])
             for item, part, output in zip(block, parts, outputs, strict=True):
-                base = output.expanded if part is None else _filled(next(base_outputs), output, item, part)
+                base = output.expanded if part is None else _fill_in(next(base_outputs), output, item, part)
                 yield replace(output, base=base)
 
 
@@ -64,7 +64,7 @@ def _uncertain_part(task: Task[Any], item: Input, output: ViewOutputs, margin: f
     return replace(item, base=[feature for feature in item.base if np.isin(feature.units, units).any()])
 
 
-def _filled(base_output: ViewOutputs, expanded_output: ViewOutputs, item: Input, part: Input) -> Array:
+def _fill_in(base_output: ViewOutputs, expanded_output: ViewOutputs, item: Input, part: Input) -> Array:
     """The base view's output for units in ``part``, the expanded view's for the other units of ``item``."""
     assert base_output.base is not None
     assert expanded_output.expanded is not None
@@ -168,7 +168,7 @@ class OpenedModel:
     def logits(self, inputs: Iterable[Input]) -> Iterator[tuple[Any, Array]]:
         """The example of each input with its pooled logits, (n_units, k) float32, in order."""
         for output in self.outputs(inputs):
-            yield output.example, pooled_output(output, self.settings.pool)
+            yield output.example, pool_views(output, self.settings.pool)
 
 
 def pool_of(folder: TaskFolder, options: ReadingOptions) -> Pool:

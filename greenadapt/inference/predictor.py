@@ -67,17 +67,17 @@ class EntryPrediction:
     result: Json
 
     def row(self, *, tags: bool = False, text: bool = True) -> Json:
-        """``line`` and ``id``, if known, and the result, see ``shown_result``."""
+        """``line`` and ``id``, if known, and the result, see ``strip_result``."""
         entry, example = {"line": self.entry.line, "id": self.entry.id}, self.entry.example
         row = {name: value for name, value in entry.items() if value is not None}
         if "tasks" not in self.result:
-            return row | shown_result(self.result, example, tags=tags, text=text)
+            return row | strip_result(self.result, example, tags=tags, text=text)
         tasks = self.result["tasks"].items()
-        shown = {name: shown_result(result, example[name], tags=tags, text=text) for name, result in tasks}
+        shown = {name: strip_result(result, example[name], tags=tags, text=text) for name, result in tasks}
         return row | {"tasks": shown}
 
 
-def shown_result(result: Json, example: Any, *, tags: bool = False, text: bool = True) -> Json:
+def strip_result(result: Json, example: Any, *, tags: bool = False, text: bool = True) -> Json:
     """A task's result without its id, which a row has once; of NER with ``tags`` also ``tags`` and ``words``.
 
     With ``text`` the example's text comes with it, so that it can be corrected, and learnt from.
@@ -156,11 +156,11 @@ class Predictor:
         entries = self._entries(progress)
         if self._request.source != STDIN:  # a missing file is reported before the models are loaded
             entries = chain(list(islice(entries, 1)), entries)
-        return self._predicted(entries, progress) if spread is None else self._spread(spread, entries, progress)
+        return self._predict(entries, progress) if spread is None else self._spread(spread, entries, progress)
 
     def predict_records(self, records: Iterable[str | Json], progress: Progress) -> Iterator[list[EntryPrediction]]:
         """Predictions for texts and records of a program instead of the request's source."""
-        return self._predicted(map(self._entry, count(), records), progress)
+        return self._predict(map(self._entry, count(), records), progress)
 
     def _entry(self, number: int, record: str | Json) -> Entry:
         where = f"item {number}"
@@ -169,7 +169,7 @@ class Predictor:
             return Entry(None, None, example, len(record), where)
         return Entry(None, record.get("id"), example, sum(map(len, map(str, record.values()))), where)
 
-    def _predicted(self, entries: Iterator[Entry], progress: Progress) -> Iterator[list[EntryPrediction]]:
+    def _predict(self, entries: Iterator[Entry], progress: Progress) -> Iterator[list[EntryPrediction]]:
         self.members  # noqa: B018  (opens the models)
         # A pipe or a terminal is read only when an entry is needed, so that Ctrl-C ends the command at once.
         is_piped = is_read_once(self._request.source)

@@ -65,7 +65,7 @@ class TorchRunner(Runner):
         return self._is_gpu
 
     @contextmanager
-    def opened(self, block: Block, settings: Inference) -> Iterator[Callable[[Features], torch.Tensor]]:
+    def open(self, block: Block, settings: Inference) -> Iterator[Callable[[Features], torch.Tensor]]:
         """The model in evaluation mode, with the rows of the block."""
         was_training = self.model.training
         self.model.eval()
@@ -75,19 +75,19 @@ class TorchRunner(Runner):
             has_segments = takes_segments(self.model)
             named = {} if settings.task is None else {"task": settings.task}
 
-            def called(inputs: Features) -> torch.Tensor:
+            def call(inputs: Features) -> torch.Tensor:
                 arguments = _arguments(inputs, row_of, settings.pad_id, has_segments=has_segments)
                 if settings.memory is not None:
                     arguments |= settings.memory.read(inputs)
                 try:
-                    moved = {name: _moved(tensor, self.device) for name, tensor in arguments.items()}
+                    moved = {name: _move(tensor, self.device) for name, tensor in arguments.items()}
                     return _rows(self.model(**moved, **named))
                 except torch.cuda.OutOfMemoryError:
                     lengths = inputs.lengths
                     raise too_large(len(lengths), int(lengths[0]), settings.max_tokens) from None
 
             with _on(self.device), torch.inference_mode(), settings.autocast():
-                yield called
+                yield call
         finally:
             self.model.train(was_training)
 
@@ -136,7 +136,7 @@ def _rows(output: HeadOutput) -> torch.Tensor:
     return logits.float()
 
 
-def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _move(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """``tensor`` on ``device``, if it is a GPU without waiting for it, by way of pinned memory."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 

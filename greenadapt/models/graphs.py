@@ -49,13 +49,13 @@ class GraphRunner(Runner):
         return _BATCH_PIECES * self.threads
 
     @contextmanager
-    def opened(self, block: Block, _: Inference) -> Iterator[Callable[[Features], Array]]:
+    def open(self, block: Block, _: Inference) -> Iterator[Callable[[Features], Array]]:
         """The graph, with the rows of the block."""
         rows = self.table.read(block.ids)
         row_of = np.zeros(block.ids[-1] + 1, np.int64)
         row_of[block.ids] = np.arange(len(block.ids))
 
-        def called(inputs: Features) -> Array:
+        def call(inputs: Features) -> Array:
             ids = inputs.padded(inputs.ids, self.pad_id)
             arguments = {"inputs_embeds": rows[row_of[ids]], "attention_mask": inputs.mask}
             if "token_type_ids" in self.inputs:
@@ -65,7 +65,7 @@ class GraphRunner(Runner):
             logits = self.graph(arguments)
             return logits if logits.ndim == 3 else logits[:, None]
 
-        yield called
+        yield call
 
 
 def graph_inputs(checkpoint: Checkpoint) -> tuple[GraphInput, ...]:

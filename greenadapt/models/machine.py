@@ -124,7 +124,7 @@ class Machine:
             return number
         return int(self.accelerator.gather(torch.tensor([number], device=self.device)).max())
 
-    def shared(self, value: Value) -> Value:
+    def broadcast(self, value: Value) -> Value:
         """The ``value`` of the first process, in all processes; sent by pickle."""
         if self.processes == 1:
             return value
@@ -135,7 +135,7 @@ class Machine:
 
     def first(self, work: Callable[[], Value]) -> Value:
         """The result of ``work``, which only the first process calls, in all processes."""
-        return self.shared(work() if self.is_first else None)  # type: ignore[return-value]
+        return self.broadcast(work() if self.is_first else None)  # type: ignore[return-value]
 
     def wait(self) -> None:
         """Wait until all processes have called this."""

@@ -48,7 +48,7 @@ class Rows:
         return cls(seen.astype(np.int64))
 
     @classmethod
-    def seen(cls, views: Iterable[Input], special: SpecialIds) -> "Rows":
+    def of_inputs(cls, views: Iterable[Input], special: SpecialIds) -> "Rows":
         """Rows of a model that reads ``views``, including its special tokens except the mask."""
         return cls.of(views, special.pad, (special.cls, special.sep, special.unk))
 

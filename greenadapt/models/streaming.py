@@ -158,7 +158,7 @@ class Runner:
         """Whether its work is started in a thread of its own while outputs are used."""
         raise NotImplementedError
 
-    def opened(self, block: Block, settings: Inference) -> AbstractContextManager[Callable[[Features], Any]]:
+    def open(self, block: Block, settings: Inference) -> AbstractContextManager[Callable[[Features], Any]]:
         """Within it: a batch of the block's inputs → its rows, (b, n, k), or (b, 1, k) with one output per text, maybe
         not yet computed.
         """
@@ -177,7 +177,7 @@ class Runner:
         return lambda: None
 
 
-def pooled_output(outputs: ViewOutputs, pool: Pool) -> Array:
+def pool_views(outputs: ViewOutputs, pool: Pool) -> Array:
     """One view's output, or the mean of both, equation 4 of arXiv 2004.03354: (n_units, k) float32."""
     views = {"base": [outputs.base], "expanded": [outputs.expanded], "mean": [outputs.base, outputs.expanded]}[pool]
     computed = [view for view in views if view is not None]
@@ -217,7 +217,7 @@ def _start(runner: Runner, block: Block, settings: Inference) -> tuple[dict[int,
     logits: dict[int, Array] = {}
     # One array for all batches: many would be strewn over the memory that each batch frees, which would grow.
     free: Array | None = None
-    with runner.opened(block, settings) as call:
+    with runner.open(block, settings) as call:
         for batch in batches:
             rows = call(Features.of([block.inputs[i] for i in batch]))
             b, n, k = rows.shape

@@ -411,7 +411,7 @@ def load_model(  # noqa: PLR0913
     weights = {**weights, checkpoint.embedding_name: torch.from_numpy(table.read(rows.ids))}
     config = {**(config or {}), "vocab_size": len(rows)}
 
-    with _quiet(), described_by(checkpoint.folder / "config.json"):
+    with _quiet(), convert_errors(checkpoint.folder / "config.json"):
         auto: Any = transformers.AutoConfig
         config_class: Any = type(auto.for_model(checkpoint.architecture.model_type))  # old files do not state a type
         settings = config_class.from_pretrained(checkpoint.folder, return_dict=True, **config)
@@ -431,7 +431,7 @@ def load_model(  # noqa: PLR0913
 
 
 @contextmanager
-def described_by(source: object) -> Iterator[None]:
+def convert_errors(source: object) -> Iterator[None]:
     """Raise ``InputError``, naming ``source``, if transformers makes no model of its settings."""
     from huggingface_hub.errors import StrictDataclassError
 

@@ -261,7 +261,7 @@ def section(table: Table) -> str:
     return f"\n## {escape_markdown(table.title[:1].upper() + table.title[1:])}\n\n{lines}\n"
 
 
-def spent(cost: Json) -> str:
+def format_cost(cost: Json) -> str:
     """Seconds, watt-hours and the source of the energy of a ``Cost`` as JSON."""
     return f"{cost['seconds']:,.0f} seconds, {1000 * cost['energy_kwh']:.3g} Wh ({cost['energy_source']})"
 
@@ -271,7 +271,7 @@ def example_file(task: Json) -> str:
     return "pairs.jsonl" if len(task.get("text_fields", ())) == 2 else _INPUTS[task["task"]]
 
 
-def _inserted(value: Any) -> Any:
+def _to_markdown(value: Any) -> Any:
     """A value as the template inserts it: a text is escaped unless a filter has made it Markdown."""
     if isinstance(value, Markup):
         return value
@@ -284,11 +284,11 @@ def _template() -> "Template":
 
     # With autoescape the results of macros count as Markdown; ``finalize`` comes before HTML would be escaped.
     environment = Environment(
-        autoescape=True, finalize=_inserted, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True, finalize=_to_markdown, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     for name, write in {"code": code, "fenced": fence, "section": section, "verbatim": harmless}.items():
         environment.filters[name] = lambda *values, write=write: Markup(write(*values))
     environment.filters |= {"counted": pluralize, "example_file": example_file, "percent": as_percent, "short": short}
-    environment.filters["spent"] = spent
+    environment.filters["spent"] = format_cost
     environment.globals |= {"version": __version__, "views": VIEW_NAMES, "advice": ADVICE}
     return environment.from_string(files("greenadapt.report").joinpath("card.md.j2").read_text("utf-8"))

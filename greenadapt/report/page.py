@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from greenadapt.cost import total
 from greenadapt.errors import as_percent, harmless, one_line
-from greenadapt.report.tables import Table, score_name, signed
+from greenadapt.report.tables import Table, score_name, with_sign
 from greenadapt.store.files import Json
 
 Rows = Sequence[Mapping[str, Any]]
@@ -84,7 +84,7 @@ def compare_models(group: TaskGroup) -> list[str | Table | Chart]:
         if value is None:
             continue
         rows.append({"model": model.name, "score": value, "low": model.low, "high": model.high})
-        difference = [signed(end) for end in model.difference or (None, None, None)]
+        difference = [with_sign(end) for end in model.difference or (None, None, None)]
         ends = ["" if end is None else as_percent(end, 2) for end in (value, model.low, model.high)]
         cells.append([model.name, *ends, *difference])
     if not rows:
@@ -202,15 +202,15 @@ def draw(spec: Json) -> str:
     import vl_convert
 
     schema = "https://vega.github.io/schema/vega-lite/v6.json"
-    return vl_convert.vegalite_to_svg({"$schema": schema, "background": None, "config": _CONFIG, **_drawable(spec)})
+    return vl_convert.vegalite_to_svg({"$schema": schema, "background": None, "config": _CONFIG, **_sanitize(spec)})
 
 
-def _drawable(value: Any) -> Any:
+def _sanitize(value: Any) -> Any:
     """A specification whose texts are short and on one line, without characters that end vl-convert."""
     if isinstance(value, Mapping):
-        return {name: _drawable(item) for name, item in value.items()}
+        return {name: _sanitize(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_drawable(item) for item in value]
+        return [_sanitize(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return one_line(value)[:_MAX_LABEL] if isinstance(value, str) else value

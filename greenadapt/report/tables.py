@@ -65,8 +65,8 @@ def score_tables(scores: Json, test: str = "test set") -> list[Table]:
         title = f"{TASK_NAMES[scores['task']]}, {label}, in percent"
         if len(next(iter(seeds.values())).get("views", {})) > 1:
             title += f", by the logits of {VIEW_NAMES[scores['pool']]}"
-        tables.append(_by_seed(title, scores["main"], seeds))
-        tables += [*_by_view(scores["main"], seeds), *_by_part(list(seeds.values()))]
+        tables.append(_seeds_table(title, scores["main"], seeds))
+        tables += [*_view_tables(scores["main"], seeds), *_by_part(list(seeds.values()))]
     return tables
 
 
@@ -84,7 +84,7 @@ def score_name(name: str) -> str:
     return _SCORES.get(name, name)
 
 
-def signed(share: float | None) -> str:
+def with_sign(share: float | None) -> str:
     """A difference of shares in percent, with its sign."""
     return "" if share is None else as_decimal(share, 2, percent=True, signed=True)
 
@@ -123,7 +123,7 @@ def _with_ends(result: Json, row: Json) -> str:
     return f"{difference} {score_name(result['main'])} ({low} to {high})"
 
 
-def _by_seed(title: str, main: str, seeds: Mapping[str, Json]) -> Table:
+def _seeds_table(title: str, main: str, seeds: Mapping[str, Json]) -> Table:
     first = next(iter(seeds.values()))
     # Integers are numbers of scored items, the same for each seed.
     names = [name for name, value in first.items() if isinstance(value, float | None)]
@@ -132,7 +132,7 @@ def _by_seed(title: str, main: str, seeds: Mapping[str, Json]) -> Table:
     return Table(title, ["score", *_columns(seeds)], rows)
 
 
-def _by_view(main: str, seeds: Mapping[str, Json]) -> list[Table]:
+def _view_tables(main: str, seeds: Mapping[str, Json]) -> list[Table]:
     views = next(iter(seeds.values())).get("views", {})
     if len(views) < 2:
         return []
@@ -190,7 +190,7 @@ def _score(name: str, value: float | None) -> str:
     return figure(value)
 
 
-def listed_table(tasks: Sequence[Json]) -> Table:
+def tasks_table(tasks: Sequence[Json]) -> Table:
     """The tasks of a folder with their mean scores on the test sets, or else on the development sets.
 
     A task has ``name``, ``kind``, ``adapter``, ``weights``, ``metric`` and ``scores``.
@@ -286,7 +286,7 @@ def answer_lines(row: Json) -> list[Marked]:
     lines += [_alone(f"{_MODELS[name]}: ", compared[name]) for name in _MODELS if name in compared]
     if "gold" in row:
         gold = " | ".join(dict.fromkeys(_short(text) for text in row["gold"])) or "no answer"
-        lines.append(Marked("", gold, note=_measured(row), label="gold: "))
+        lines.append(Marked("", gold, note=_f1(row), label="gold: "))
     return lines
 
 
@@ -300,7 +300,7 @@ def scores_table(scores: Json) -> Table:
                 interval = _interval(part["intervals"][key], figure)
                 label = ", ".join(filter(None, (measure, name)))
                 rows.append([label, figure(part[key]), interval, f"{part['questions']:,}"])
-    return Table(f"Scores in percent: {_counted(scores)}", ["score", "percent", "95 % interval", "questions"], rows)
+    return Table(f"Scores in percent: {_counts(scores)}", ["score", "percent", "95 % interval", "questions"], rows)
 
 
 def comparison_tables(comparison: Json) -> list[Table]:
@@ -319,11 +319,11 @@ def comparison_tables(comparison: Json) -> list[Table]:
         ]
         columns = ["answers of", measure, "95 % interval", "difference", "95 % interval", "which says"]
         if rows:
-            tables.append(Table(f"{measure} in percent: {_counted(comparison)}", columns, rows))
+            tables.append(Table(f"{measure} in percent: {_counts(comparison)}", columns, rows))
     return tables
 
 
-def changed_words(comparison: Json) -> str:
+def describe_changes(comparison: Json) -> str:
     """How many answers differ from the base model's, in a sentence."""
     n_questions = comparison["questions"] + comparison["unlabelled"]
     words = f"{comparison['changed']:,} of {n_questions:,} answers differ from the base model's"
@@ -345,7 +345,7 @@ def _in_sentence(row: Json) -> Marked:
 def _alone(label: str, answer: Json) -> Marked:
     """An answer without its sentence, but with its scores if it has any."""
     text = "no answer" if answer["start"] is None else _short(answer["answer"])
-    note = ", ".join(filter(None, (_score_and_document(answer), _measured(answer) if label else "")))
+    note = ", ".join(filter(None, (_score_and_document(answer), _f1(answer) if label else "")))
     return Marked("", text, note=note, label=label)
 
 
@@ -357,7 +357,7 @@ def _score_and_document(answer: Json) -> str:
     return ", ".join(filter(None, (score, printable(answer.get("document", "")))))
 
 
-def _measured(answer: Json) -> str:
+def _f1(answer: Json) -> str:
     return f"F1 {figure(answer['f1'])}" if "f1" in answer else ""
 
 
@@ -368,7 +368,7 @@ def _names(models: list[Json]) -> list[str]:
     return [_MODELS["base_model"] if model["name"] == "base_model" else printable(model["model"]) for model in models]
 
 
-def _counted(scores: Json) -> str:
+def _counts(scores: Json) -> str:
     """The numbers of questions and contexts, and what was resampled for the intervals."""
     words = f"{pluralize(scores['questions'], 'question')} on {pluralize(scores['contexts'], 'context')}"
     if scores["unlabelled"]:
@@ -391,7 +391,8 @@ def _difference(model: Json, key: str, comparison: Json) -> list[str]:
         verdict = "includes zero"
     else:
         verdict = "better" if difference["difference"] > 0 else "worse"
-    return [signed(difference["difference"]), _interval([difference["low"], difference["high"]], signed), verdict]
+    ends = [difference["low"], difference["high"]]
+    return [with_sign(difference["difference"]), _interval(ends, with_sign), verdict]
 
 
 def _interval(ends: list[float], written: Callable[[float | None], str]) -> str:

@@ -10,7 +10,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, QaConfig, ReadingOptions
 from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.models import OpenedModel
-from greenadapt.inference.predictor import shown_result
+from greenadapt.inference.predictor import strip_result
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.store.files import Json, expand_home, hash_file, hash_json
 from greenadapt.tasks.questions import Question
@@ -100,7 +100,7 @@ class ServedModel:
             if isinstance(example, Question):
                 yield task.find_candidates(example, logits, QaConfig.n_best)  # type: ignore[attr-defined]
             else:
-                yield shown_result(task.decode(example, logits), example)
+                yield strip_result(task.decode(example, logits), example)
 
     def rank(self, results: Sequence[AnswerCandidates], top: int) -> list[Json]:
         """The ``top`` best answers among the candidates of all texts, with the number of the text as ``document``.

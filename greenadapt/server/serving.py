@@ -115,7 +115,7 @@ class Application:
         index = None if self.request.index is None else Index(self.request.index)
         hosts: list[str] = []
         if config.allow_hosts or is_loopback(config.host):
-            hosts = [*config.allow_hosts, *_LOOPBACK, _bracketed(config.host)]
+            hosts = [*config.allow_hosts, *_LOOPBACK, _bracket(config.host)]
         return make_app(Endpoints(models, index, self.request.retrieval), config.max_body, hosts, read_token())
 
 
@@ -140,7 +140,7 @@ def serve(request: ServeRequest, progress: Progress) -> None:
         if token is None and not is_loopback(config.host):
             progress.warn(f"anyone who reaches {config.host} may ask: set {TOKEN} to require a token")
         names, port = ", ".join(model.name for model in models), listening.getsockname()[1]
-        progress.note(f"serving {names} at http://{_bracketed(config.host)}:{port} (Ctrl-C stops it)")
+        progress.note(f"serving {names} at http://{_bracket(config.host)}:{port} (Ctrl-C stops it)")
         supervisor = _Supervisor(_uvicorn_config(Application(models, request)), listening, progress)
         supervisor.run()
     if any(worker.exitcode == STARTUP_FAILURE for worker in supervisor.processes):
@@ -166,7 +166,7 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def _bracketed(host: str) -> str:
+def _bracket(host: str) -> str:
     """A host as URLs have it."""
     return f"[{host}]" if ":" in host else host
 

@@ -142,7 +142,7 @@ def run_align(
     return session.run(job, build, corpus, base.model.name)
 
 
-def fitted_vectors(aligned: Result) -> VectorSource:
+def vectors_of_map(aligned: Result) -> VectorSource:
     """The vectors that a map was fitted on, checked for changes when they are read."""
     entry = aligned.manifest.inputs["vectors"]
     if (aligned.folder / VECTORS).is_file():

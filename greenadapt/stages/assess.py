@@ -7,7 +7,7 @@ from typing import get_args
 from greenadapt.checkpoints.provenance import check_model
 from greenadapt.config import AlignConfig, ExpandConfig, RecipeName
 from greenadapt.inference.models import require_one_process
-from greenadapt.stages.align import fitted_vectors
+from greenadapt.stages.align import vectors_of_map
 from greenadapt.stages.expand import alignment_of
 from greenadapt.stages.session import EXPAND, OpenedBase, model_of
 from greenadapt.store.arrays import FloatArray
@@ -43,7 +43,7 @@ def assess_rows(model: str) -> Json:
     expansion = Expansion(
         base.checkpoint,
         base.vocabulary,
-        fitted_vectors(aligned).vectors,
+        vectors_of_map(aligned).vectors,
         Alignment.load(verify_result(aligned).folder),
         ExpandConfig(),
         AlignConfig(**aligned.manifest.config),
@@ -56,12 +56,12 @@ def assess_rows(model: str) -> Json:
         "base": base.model.source,
         "corpus": expanded.manifest.facts["corpus"],
         "recipe": expanded.manifest.facts["rows"]["recipe"],
-        "added": _added(expanded, expansion.vectors),
+        "added": _count_added(expanded, expansion.vectors),
         "rows": {recipe: asdict(predicted.measure(vectors)) for recipe, vectors in rows.items()},
     }
 
 
-def _added(expanded: Result, vectors: WordVectors) -> Json | None:
+def _count_added(expanded: Result, vectors: WordVectors) -> Json | None:
     """See ``added`` of ``assess_rows``."""
     if not has_counts(vectors.counts):
         return None

@@ -14,7 +14,7 @@ from greenadapt.errors import MissingError
 from greenadapt.progress import Progress
 from greenadapt.report.cards import AdaptedCard
 from greenadapt.report.tables import MAP, rows_warning
-from greenadapt.stages.align import VectorSource, find_alignment, fitted_vectors
+from greenadapt.stages.align import VectorSource, find_alignment, vectors_of_map
 from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, card_origin, model_of
 from greenadapt.store.files import Json, expand_home, hash_file, short, write_json
 from greenadapt.store.results import (
@@ -47,7 +47,7 @@ def expand(
     chosen = model_of(aligned, model)
     check_expand(session, config)
     check_model(chosen, whole=True)
-    return run_expand(session, OpenedBase(chosen), aligned, fitted_vectors(aligned), config)
+    return run_expand(session, OpenedBase(chosen), aligned, vectors_of_map(aligned), config)
 
 
 def alignment_of(folder: Path) -> Result:
@@ -199,7 +199,7 @@ def _card(session: Session, aligned: Result, config: ExpandConfig, work: Path, o
         expand=asdict(config),
         counts=outcome.counts,
         rows=facts["rows"],
-        imported=fitted_vectors(aligned).imported,
+        imported=vectors_of_map(aligned).imported,
         reads_sentences=reads_sentences(work),
         cost=asdict(total([*(manifest.cost for manifest in manifests), cost])),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import GreenadaptError, MissingError, UsageError
 from greenadapt.progress import Progress
-from greenadapt.stages.align import find_alignment, fitted_vectors
+from greenadapt.stages.align import find_alignment, vectors_of_map
 from greenadapt.stages.expand import alignment_of
 from greenadapt.stages.session import EXPAND, OpenedBase, Session, model_of, require_made_for
 from greenadapt.store.files import expand_home
@@ -46,14 +46,14 @@ def neighbours(
     aligned = find_alignment(session, corpus, model, alignment)
     opened = OpenedBase(model_of(verify_result(aligned)))
     opened.require_unchanged(aligned)
-    adapted = None if alignment is not None else _adapted(session, aligned)
-    vectors, vocabulary = fitted_vectors(aligned).vectors, opened.vocabulary
+    adapted = None if alignment is not None else _find_adapted(session, aligned)
+    vectors, vocabulary = vectors_of_map(aligned).vectors, opened.vocabulary
     if adapted is not None:
         return _tables(session, ModelRows.open(adapted.folder), vectors, words, top)
     base = pieces_of(vocabulary, opened.checkpoint.embedding()[: vocabulary.size])
     domain = Space(vectors.words, vectors.index, vectors.matrix)
     known = [domain.rows, base.rows]
-    queries = _known_words(words, WordSplitter(vocabulary.tokenizer), known, session.progress)
+    queries = _find_known(words, WordSplitter(vocabulary.tokenizer), known, session.progress)
     return _add_counts(neighbour_table(queries, domain, base, Alignment.load(aligned.folder).apply, top), vectors)
 
 
@@ -64,13 +64,13 @@ def _of_model(session: Session, folder: Path, corpus: str | None, words: Sequenc
         require_made_for(session, open_result(folder, EXPAND), "--model", corpus, None)
     vectors = None
     try:
-        vectors = fitted_vectors(alignment_of(folder)).vectors
+        vectors = vectors_of_map(alignment_of(folder)).vectors
     except MissingError as error:
         session.progress.note(f"the neighbours of word vectors are left out: {error}")
     return _tables(session, ModelRows.open(folder), vectors, words, top)
 
 
-def _adapted(session: Session, aligned: Result) -> Result | None:
+def _find_adapted(session: Session, aligned: Result) -> Result | None:
     """The model in the workspace whose rows were made with ``aligned``; notes if there is none."""
     facts = aligned.manifest.facts
     with suppress(MissingError):
@@ -92,9 +92,9 @@ def _tables(
 ) -> list[Neighbours]:
     """Neighbours by the rows of an adapted model, then by its word ``vectors``."""
     if vectors is None:
-        return rows.table(_known_words(words, rows.splitter, [rows.words], session.progress), top)
+        return rows.table(_find_known(words, rows.splitter, [rows.words], session.progress), top)
     domain = Space(vectors.words, vectors.index, vectors.matrix)
-    queries = _known_words(words, rows.splitter, [rows.words, domain.rows], session.progress)
+    queries = _find_known(words, rows.splitter, [rows.words, domain.rows], session.progress)
     table = [*rows.table(queries, top), *neighbour_table(queries, domain, rows.base, None, top)]
     return _add_counts(sorted(table, key=lambda row: queries.index(row.word)), vectors)
 
@@ -108,7 +108,7 @@ def _add_counts(table: Sequence[Neighbours], vectors: WordVectors) -> list[Neigh
     return [replace(row, count=counts.get(row.word)) for row in table]
 
 
-def _known_words(
+def _find_known(
     words: Sequence[str], splitter: WordSplitter, known: Sequence[Collection[str]], progress: Progress
 ) -> list[str]:
     """The ``words`` in one of the collections ``known``, as the tokenizer splits them; warns of the others.

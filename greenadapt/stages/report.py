@@ -224,7 +224,7 @@ def _group(results: list[Result], names: dict[Path, str]) -> TaskGroup:
         examples = _examples(first, test, source)
     except GreenadaptError as error:
         return TaskGroup(title, models, notes=[f"Intervals need the test set: {error}"])
-    return _compared(title, results, models, examples)
+    return _compare(title, results, models, examples)
 
 
 def _examples(result: Result, test: Json, source: str) -> list[Any]:
@@ -236,7 +236,7 @@ def _examples(result: Result, test: Json, source: str) -> list[Any]:
     return list(load_task(read_described(result.folder / TASK_FILE)).read(source, Silent()))
 
 
-def _compared(title: str, results: list[Result], models: list[TunedModel], examples: list[Any]) -> TaskGroup:
+def _compare(title: str, results: list[Result], models: list[TunedModel], examples: list[Any]) -> TaskGroup:
     """The models with intervals; all others are compared with the first."""
     compared, notes = [], []
     base: Array | None = None

@@ -209,7 +209,7 @@ def card_origin(session: Session, model: PretrainedModel, *manifests: Manifest) 
     return {"base": base_id(model), "licence_of_base": licence_of(model), "commands": distinct}
 
 
-def adapted_model(session: Session, corpus: str | None, model: str | None) -> str:
+def find_adapted(session: Session, corpus: str | None, model: str | None) -> str:
     """``model``, or with ``corpus`` the workspace's adapted model; raises ``UsageError`` if both are ``None``."""
     if corpus is not None:
         return str(session.find_only(corpus, model, EXPAND).path)

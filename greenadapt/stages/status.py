@@ -48,7 +48,7 @@ def status(
                 rows.append(row)
         return rows
     rows += _rows_in(RUNS, verify=verify)
-    rows += [_unfinished(work) for work in find_unfinished(workspace.root / "results")]
+    rows += [_unfinished_row(work) for work in find_unfinished(workspace.root / "results")]
     items = [*find_unneeded(workspace)]
     for kind in dict.fromkeys(item.kind for item in items):
         sizes = [item.bytes for item in items if item.kind == kind]
@@ -82,7 +82,7 @@ def _row(path: Path, corpus: str | None = None, model: str | None = None, *, ver
     return row
 
 
-def _unfinished(work: Unfinished) -> Json:
+def _unfinished_row(work: Unfinished) -> Json:
     return {
         "kind": "unfinished",
         "name": work.name,
@@ -116,7 +116,7 @@ def _rows_in(folder: Path, *, verify: bool) -> list[Json]:
     if not folder.is_dir():
         return []
     inside = sorted(path for path in folder.iterdir() if (path / MANIFEST).is_file() and path.name[0] != ".")
-    return [*(_row(path, verify=verify) for path in inside), *map(_unfinished, find_unfinished(folder))]
+    return [*(_row(path, verify=verify) for path in inside), *map(_unfinished_row, find_unfinished(folder))]
 
 
 def _time(seconds: float) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from greenadapt.config import Pool
-from greenadapt.models.streaming import ViewOutputs, pooled_output
+from greenadapt.models.streaming import ViewOutputs, pool_views
 from greenadapt.progress import Bar
 from greenadapt.store.arrays import Array, offsets_of
 from greenadapt.store.files import Json
@@ -56,9 +56,9 @@ class Evaluation:
         for output in outputs:
             read_twice += output.base is not output.expanded
             for name in pools:
-                predictions[name].append(task.decode(output.example, pooled_output(output, name)))
+                predictions[name].append(task.decode(output.example, pool_views(output, name)))
                 if keep_logits and name != "mean":
-                    logits.setdefault(name, []).append(pooled_output(output, name))
+                    logits.setdefault(name, []).append(pool_views(output, name))
             bar.advance(1)
         scores: dict[str, Json] = {name: task.score(examples, predictions[name]) for name in pools}
 

@@ -23,7 +23,7 @@ from greenadapt.models.forward import outputs
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel, MemoryReader
 from greenadapt.models.rows import Rows
-from greenadapt.models.streaming import Inference, ViewOutputs, pooled_output
+from greenadapt.models.streaming import Inference, ViewOutputs, pool_views
 from greenadapt.models.weights import (
     MemoryInput,
     begin_memory,
@@ -244,7 +244,7 @@ class FinetuneRun:
         if empty := [name for name, inputs in items.items() if name and not inputs]:
             raise InputError(f"task {empty[0]} has no examples to train on", "give training files that have some")
         measured = (setup.inputs(data, kind, name) for kind in ("dev", "test") for data, name in self._sets(kind))
-        self.rows = Rows.seen(chain(*items.values(), *measured), setup.first_encoder.special)
+        self.rows = Rows.of_inputs(chain(*items.values(), *measured), setup.first_encoder.special)
         """The rows of the embedding that the model holds."""
         parts = SingleTask if setup.tasks[0].adapter is None else SharedTasks
         self._parts = parts(setup, self.rows, seed)
@@ -282,7 +282,7 @@ class FinetuneRun:
         pool = self.setup.train.pool if data.encoder.has_words else "base"
         for output in self._outputs(data, "test", "test"):
             bar.advance(1)
-            yield data.task.decode(output.example, pooled_output(output, pool))
+            yield data.task.decode(output.example, pool_views(output, pool))
 
     def finish(self, model_folder: Path) -> None:
         """Measure on the test sets, write the scores and the predictions, and the model into ``model_folder``.

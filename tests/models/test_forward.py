@@ -16,7 +16,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import ResourceError
 from greenadapt.models.forward import TorchRunner, outputs
 from greenadapt.models.rows import Rows
-from greenadapt.models.streaming import Inference, ViewOutputs, pooled_output
+from greenadapt.models.streaming import Inference, ViewOutputs, pool_views
 from greenadapt.models.weights import open_model
 from greenadapt.tasks.base import Feature, Input
 from tests.support.small_inputs import ROUNDING
@@ -184,7 +184,7 @@ def test_only_the_view_that_is_wanted_is_computed(task: Task, pool: str, missing
         assert getattr(output, missing) is None
         np.testing.assert_allclose(getattr(output, pool), getattr(reference, pool), atol=ROUNDING, rtol=0)
         with pytest.raises(ValueError, match="the mean needs a view that was not computed"):
-            pooled_output(output, "mean")
+            pool_views(output, "mean")
 
 
 logits = arrays(np.float32, (3, 4), elements=st.floats(-50, 50, width=32))
@@ -193,10 +193,10 @@ logits = arrays(np.float32, (3, 4), elements=st.floats(-50, 50, width=32))
 @given(logits, logits)
 def test_pooled_logits_are_the_mean(a: np.ndarray, b: np.ndarray) -> None:
     views = ViewOutputs(a, b)
-    np.testing.assert_array_equal(pooled_output(views, "mean"), (a + b) / 2)
-    np.testing.assert_array_equal(pooled_output(views, "base"), a)
-    np.testing.assert_array_equal(pooled_output(views, "expanded"), b)
-    assert np.isneginf(pooled_output(ViewOutputs(np.full_like(a, -np.inf), np.full_like(a, -np.inf)), "mean")).all()
+    np.testing.assert_array_equal(pool_views(views, "mean"), (a + b) / 2)
+    np.testing.assert_array_equal(pool_views(views, "base"), a)
+    np.testing.assert_array_equal(pool_views(views, "expanded"), b)
+    assert np.isneginf(pool_views(ViewOutputs(np.full_like(a, -np.inf), np.full_like(a, -np.inf)), "mean")).all()
 
 
 def test_training_goes_on_undisturbed(task: Task) -> None:

@@ -12,7 +12,7 @@ from huggingface_hub import ModelCardData
 from greenadapt.config import AdapterConfig, MemoryConfig, SamplingConfig, TaskConfig, TrainConfig
 from greenadapt.cost import estimate
 from greenadapt.report.cards import MultitaskCard, TaskCard
-from greenadapt.report.tables import listed_table, score_tables, set_name
+from greenadapt.report.tables import score_tables, set_name, tasks_table
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.tasks_file import TaskEntry
@@ -101,11 +101,11 @@ def test_score_tables() -> None:
 def test_the_table_of_a_folders_tasks() -> None:
     listed = {"name": "a", "kind": "qa", "adapter": "pals", "weights": 9216, "metric": "f1"}
     scores = {"dev": {"dev": {"mean": 0.25}}, "test": {"m": {"mean": 0.5}, "mm": {"mean": None}}}
-    table = listed_table([{**listed, "scores": scores}, {**listed, "scores": {}}])
+    table = tasks_table([{**listed, "scores": scores}, {**listed, "scores": {}}])
     assert table.title == "2 tasks on one encoder"
     assert table.rows[0] == ["a", "qa", "pals", "9,216", "f1", "m 50.00, mm "]
     assert table.rows[1][-1] == ""
-    assert listed_table([{**listed, "scores": {}}]).title == "1 task on one encoder"
+    assert tasks_table([{**listed, "scores": {}}]).title == "1 task on one encoder"
 
 
 Json = dict[str, Any]

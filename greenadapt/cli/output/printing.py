@@ -16,15 +16,15 @@ from greenadapt.report.tables import (
     Table,
     answer_lines,
     assessment,
-    changed_words,
     comparison_tables,
+    describe_changes,
     figure,
     new_words_sentence,
     printable,
     r2_text,
     score_tables,
     scores_table,
-    signed,
+    with_sign,
 )
 from greenadapt.store.files import Json
 from greenadapt.store.results import Result
@@ -278,7 +278,7 @@ def print_folds(result: Json) -> None:
     rows = [[base["read_by"], figure(base["score"]), "", ""]]
     for row in ours:
         name = f"adapted, read by {VIEW_NAMES[row['read_by']]}"
-        rows.append([name, figure(row["score"]), signed(row["difference"]), _interval(row)])
+        rows.append([name, figure(row["score"]), with_sign(row["difference"]), _interval(row)])
     columns = ["model", result["main"], "difference", "95 % interval"]
     seeds = f", {pluralize(result['seeds'], 'seed')}" if result["seeds"] > 1 else ""
     title = (
@@ -340,7 +340,7 @@ def print_comparison(rows: Sequence[Json]) -> None:
     """
     ours = rows[0]["model"]
     table = [
-        [row["model"], figure(row["score"]), figure(row["std"]), signed(row.get("difference")), _interval(row)]
+        [row["model"], figure(row["score"]), figure(row["std"]), with_sign(row.get("difference")), _interval(row)]
         for row in rows
     ]
     columns = ["model", "score", "std", f"{ours} minus it", "95 % interval"]
@@ -355,14 +355,14 @@ def print_tables(tables: Iterable[Table]) -> None:
 
 
 def _interval(row: Json) -> str:
-    return f"{signed(row['low'])} to {signed(row['high'])}" if "low" in row else ""
+    return f"{with_sign(row['low'])} to {with_sign(row['high'])}" if "low" in row else ""
 
 
 def _in_words(first: str, row: Json) -> str:
     difference, model = row["difference"], row["model"]
     if row["low"] <= 0 <= row["high"]:
         return (
-            f"{first} minus {model}: {signed(difference)} points, but the interval includes zero: "
+            f"{first} minus {model}: {with_sign(difference)} points, but the interval includes zero: "
             f"these {row.get('resampled', 'examples')} and seeds do not show which is better"
         )
     better = "better" if difference > 0 else "worse"
@@ -385,7 +385,7 @@ def print_summary(summary: Json) -> None:
         print_tables([scores_table(summary["scores"])])
     if "comparison" in summary:
         print_tables(comparison_tables(summary["comparison"]))
-        print_lines([changed_words(summary["comparison"]), ""])
+        print_lines([describe_changes(summary["comparison"]), ""])
 
 
 def print_answers(row: Json) -> None:

@@ -252,7 +252,7 @@ class Answerer:
             answers[name] = [candidate.as_located(score) for candidate, score in best]
         model_answers, candidates = answers.pop(MODEL), sets[MODEL]
         question = self.question_set.questions[lookup.id].question
-        row: Json = {"id": lookup.id, "question": question, **self._scored_answer(lookup.id, model_answers[0])}
+        row: Json = {"id": lookup.id, "question": question, **self._with_scores(lookup.id, model_answers[0])}
         if self._models[MODEL].task.has_null:
             is_known = candidates.null is not None and candidates.candidates
             row["null_odds"] = (candidates.null or 0.0) - candidates.candidates[0].logit if is_known else None
@@ -260,7 +260,7 @@ class Answerer:
         if lookup.id in self._golds:
             row["gold"] = self._golds[lookup.id]
         if answers:
-            row["compared"] = {name: self._scored_answer(lookup.id, best[0]) for name, best in answers.items()}
+            row["compared"] = {name: self._with_scores(lookup.id, best[0]) for name, best in answers.items()}
         self._keep(row)
         return row
 
@@ -271,7 +271,7 @@ class Answerer:
         if row["logit"] is None:
             self._impossible.append(row["id"])
 
-    def _scored_answer(self, id: str, answer: Json) -> Json:  # noqa: A002  (as it is called everywhere)
+    def _with_scores(self, id: str, answer: Json) -> Json:  # noqa: A002  (as it is called everywhere)
         golds = self._golds.get(id)
         if golds is None:
             return answer

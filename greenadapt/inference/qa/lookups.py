@@ -10,7 +10,7 @@ from greenadapt.errors import InputError
 from greenadapt.inference.models import OpenedModel
 from greenadapt.inference.qa.question_set import QuestionSet
 from greenadapt.inference.search.paragraphs import Span, sentence_gaps
-from greenadapt.models.streaming import pooled_output
+from greenadapt.models.streaming import pool_views
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json
 from greenadapt.tasks.base import Encoder
@@ -104,7 +104,7 @@ def look_up(readers: Sequence[QaModel], block: Sequence[Question], config: QaCon
         sets = {}
         for reader, output in zip(readers, model_outputs, strict=True):
             for name, pool in reader.pool_of_set.items():
-                best = reader.task.find_candidates(output.example, pooled_output(output, pool), config.n_best)
+                best = reader.task.find_candidates(output.example, pool_views(output, pool), config.n_best)
                 located = (
                     _locate(candidate, question, has_sentence=rank < config.top)
                     for rank, candidate in enumerate(best.candidates)

@@ -151,7 +151,7 @@ def write_index(
                 try:  # a context manager would take as long as what it guards
                     writer.add_document(fields)
                 except ValueError as error:
-                    raise _unwritable(work, error) from None
+                    raise _write_error(work, error) from None
                 counts["paragraphs"] += 1
                 bar.advance(1)
     with _writing(work):
@@ -167,10 +167,10 @@ def _writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise _unwritable(folder, error) from None
+        raise _write_error(folder, error) from None
 
 
-def _unwritable(folder: Path, error: ValueError) -> ResourceError:
+def _write_error(folder: Path, error: ValueError) -> ResourceError:
     return ResourceError(f"{folder} cannot be written, the disk may be full ({error})", "free some space")
 
 

@@ -39,14 +39,14 @@ def _model_words(tokenizer: Tokenizer) -> Words:
     except InputError:
         return _raw_words
 
-    def lowered(words: list[str]) -> str:
+    def join_lowercase(words: list[str]) -> str:
         return " ".join(word.lower() for word in words if any(map(str.isalnum, word)))
 
     if not splitter.chunkwise:
-        return lambda text: lowered(splitter.split(text))
+        return lambda text: join_lowercase(splitter.split(text))
 
     def split_chunk(chunk: str) -> str:
-        return lowered(splitter.split_chunk(chunk))
+        return join_lowercase(splitter.split_chunk(chunk))
 
     cached = lru_cache(_CACHED)(split_chunk)
     return lambda text: " ".join(

@@ -17,7 +17,7 @@ from greenadapt.checkpoints.reader import CODE_KEYS
 from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.models.adapters.shape import AdapterShape, first_setting, layer_parts
-from greenadapt.models.weights import described_by
+from greenadapt.models.weights import convert_errors
 from greenadapt.store.files import Json
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class FeedForward(nn.Module):
         return self.outer(states)
 
 
-def _applied(function: nn.Module, states: Tensor, mask: Tensor | None) -> Tensor:
+def _apply(function: nn.Module, states: Tensor, mask: Tensor | None) -> Tensor:
     """``function`` of the states; only attention reads the ``mask``."""
     return function(states, mask) if isinstance(function, SelfAttention) else function(states)
 
@@ -82,7 +82,7 @@ class Residual(nn.Module):
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
         """(b, m, d_s) → (b, m, d_s)."""
-        return self.norm(states + _applied(self.function, states, mask))
+        return self.norm(states + _apply(self.function, states, mask))
 
 
 class Projected(nn.Module):
@@ -110,7 +110,7 @@ class Projected(nn.Module):
     def forward(self, layer: int, states: Tensor, mask: Tensor | None = None) -> Tensor:
         """TS_l(h), (b, m, d), of the states of ``layer`` and the mask of its attention."""
         name = _SHARED if self.shared else str(layer)
-        output: Tensor = self.decode[name](_applied(self.functions[str(layer)], self.encode[name](states), mask))
+        output: Tensor = self.decode[name](_apply(self.functions[str(layer)], self.encode[name](states), mask))
         return gelu(output) if self.activated else output
 
     def share(self, source: "Projected") -> None:
@@ -378,7 +378,7 @@ def draw_weights(module: nn.Module, generator: torch.Generator) -> None:
             nn.init.zeros_(part.bias)
 
 
-def shaped_encoder(settings: Mapping[str, Any], source: str) -> "PreTrainedModel":
+def make_meta_encoder(settings: Mapping[str, Any], source: str) -> "PreTrainedModel":
     """The encoder of the configuration ``settings``, on torch's device "meta": shapes without values.
 
     Runs only transformers' code. Raises ``UsageError`` for an architecture that does not support adapters, and
@@ -388,7 +388,7 @@ def shaped_encoder(settings: Mapping[str, Any], source: str) -> "PreTrainedModel
 
     layer_parts(str(settings.get("model_type")))
     options = {name: value for name, value in settings.items() if name not in ("model_type", "dtype", *CODE_KEYS)}
-    with described_by(source):
+    with convert_errors(source):
         config = transformers.AutoConfig.for_model(settings["model_type"], **options)
         with torch.device("meta"):
             encoder: PreTrainedModel = transformers.AutoModel.from_config(config)

@@ -106,16 +106,16 @@ class AdapterHooks:
         return output if adapter is None else adapter.after_ffn(number, output)
 
     def _before_norm(self, number: int, norm: Any, args: tuple[Any, ...]) -> tuple[Tensor] | None:
-        return None if self._at(number) is None else (self._added(args[0]),)
+        return None if self._at(number) is None else (self._add(args[0]),)
 
     def _leave(self, number: int, is_sum: bool, layer: Any, args: Any, output: Any) -> Any:
         if (adapter := self._at(number)) is None:
             return output
-        states = self._added(first_of(output)) if is_sum else first_of(output)
+        states = self._add(first_of(output)) if is_sum else first_of(output)
         states = adapter.after_layer(number, states, self.calls[number].mask)
         return (states, *output[1:]) if isinstance(output, tuple) else states
 
-    def _added(self, total: Tensor) -> Tensor:
+    def _add(self, total: Tensor) -> Tensor:
         for term in self._beside:
             total = total if term is None else total + term
         return total
@@ -174,7 +174,7 @@ class TaskPart(nn.Module):
         self.head = TwoLayerHead(width, spec.n_outputs, dropout) if is_deep else ExactLinear(width, spec.n_outputs)
 
     @classmethod
-    def drawn(cls, spec: TaskHeadSpec, encoder: "PreTrainedModel", generator: torch.Generator) -> "TaskPart":
+    def draw(cls, spec: TaskHeadSpec, encoder: "PreTrainedModel", generator: torch.Generator) -> "TaskPart":
         """Draw the weights from ``generator`` on the CPU: first those of the head, then those of the adapter.
 
         Raises ``UsageError`` if the adapter does not fit the encoder.
@@ -222,7 +222,7 @@ class MultitaskModel(nn.Module):
         ``UsageError`` if encoder and adapters do not fit.
         """
         check_architecture(encoder)
-        parts = {task: TaskPart.drawn(spec, encoder, _generator(seed, task)) for task, spec in heads.items()}
+        parts = {task: TaskPart.draw(spec, encoder, _generator(seed, task)) for task, spec in heads.items()}
         return cls(encoder, parts)
 
     def share_projections(self) -> None:

@@ -244,11 +244,11 @@ class GeneralMemory(nn.Module):
         fused = {}
         for number, target in enumerate(self.plan.targets):
             chosen = states[self.plan.rows(number)]
-            fused[target - 1] = self.projected(fuse(chosen, self.gates[number]) if self.plan.gated else chosen[0])
+            fused[target - 1] = self.project_states(fuse(chosen, self.gates[number]) if self.plan.gated else chosen[0])
         biases = {target - 1: bias for target, bias in zip(self.plan.targets, self.biases, strict=False)}
         return Memory(fused, None if memory_mask is None else memory_mask.bool(), self.variant, biases)
 
-    def projected(self, states: Tensor) -> Tensor:
+    def project_states(self, states: Tensor) -> Tensor:
         """States (b, m, d_G) projected to the domain model's width: (b, m, d_D)."""
         if self.project is None:
             return states
@@ -368,7 +368,7 @@ def _read_general(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Remove the arguments of the general model, and pass its states (b, m, d_D) to ``_stack``."""
     states = model.memory.general_states(*(kwargs.pop(name, None) for name in KEYWORDS))
-    passed["states"] = model.memory.projected(states[0])
+    passed["states"] = model.memory.project_states(states[0])
     return args, kwargs
 
 

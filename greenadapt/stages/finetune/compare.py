@@ -59,7 +59,7 @@ def compare(session: Session, request: FinetuneRequest, models: Sequence[str] = 
     # Of models with the same name, messages name the folders of results.
     names = [run.folder.name if names.count(name) > 1 else name for name, run in zip(names, runs, strict=True)]
     if models:
-        runs = [run.prefixed(name) for name, run in zip(names, runs, strict=True)]
+        runs = [run.with_prefix(name) for name, run in zip(names, runs, strict=True)]
     train_on_cluster(session, runs, names if models else ())
     results = [run_together(run) for run in in_order(runs)]
     return Comparison(results, _rows(request, results) if request.is_plain and request.test is not None else [])
@@ -148,7 +148,7 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     in_folds = [replace(of, tasks=(replace(entry, fold=fold),)) for fold in folds for of in requests.values()]
     runs = in_order(
         [
-            check_finetune(replace(session, out=None), request, None).prefixed(name)
+            check_finetune(replace(session, out=None), request, None).with_prefix(name)
             for request, name in zip(in_folds, names, strict=True)
         ]
     )  # all are checked before the first one is trained
@@ -163,7 +163,7 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
         "examples": len(ordered),
         "folds": config.folds,
         "seeds": len(request.seeds),
-        **_compared(task, ordered, measured, has_verdict=not request.is_capped(n_trained)),
+        **_compare_views(task, ordered, measured, has_verdict=not request.is_capped(n_trained)),
     }
 
 
@@ -214,7 +214,7 @@ def _measure(run: Finetuning, examples: Sequence[Any]) -> dict[str, Array]:
     return {view: np.stack(arrays) for view, arrays in statistics.items()}
 
 
-def _compared(
+def _compare_views(
     task: Task[Any], examples: Sequence[Any], pairs: Sequence[Sequence[dict[str, Array]]], *, has_verdict: bool
 ) -> Json:
     """``main``, ``resampled``, ``rows`` and ``verdict``, from the base model's and the adapted one's statistics on each

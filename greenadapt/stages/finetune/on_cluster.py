@@ -61,7 +61,7 @@ def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequen
             work = stack.enter_context(claim(run.session.place(run.job), run.job, run.session.progress))
             if work is not None:  # else up to date
                 name = names[number] if names else run.folder.name
-                tasks += [_SeedTask(_portable(run), work, seed, f"{name}, seed {seed}") for seed in run.request.seeds]
+                tasks += [_SeedTask(_detach(run), work, seed, f"{name}, seed {seed}") for seed in run.request.seeds]
         if not tasks:
             return
         cluster = stack.enter_context(connect(session.cluster))
@@ -99,7 +99,7 @@ def _train_all(tasks: Sequence[_SeedTask], cluster: Cluster, session: Session) -
         raise ResourceError(f"{number} failed, such as {failed[0]}", "the same command trains only those again")
 
 
-def _portable(run: Finetuning) -> Finetuning:
+def _detach(run: Finetuning) -> Finetuning:
     """The same run without what only this process has."""
     return replace(run, session=replace(run.session, progress=Silent(), cluster=None))
 

@@ -43,7 +43,7 @@ from greenadapt.tokenization.added_words import WORDS_FILE
 _READINGS, _OUTLYING = 10, 3.0
 
 
-def failed_trainings(seeds: Sequence[Json]) -> dict[int, str]:
+def find_failed_trainings(seeds: Sequence[Json]) -> dict[int, str]:
     """Seed → what is wrong with its training, for the ``seeds`` of a ``scores.json`` that learnt too little.
 
     A model that reads nothing has the ``chance`` loss. loss / chance is the share of the training labels' information
@@ -91,7 +91,7 @@ def summary(pool: str, metrics: Mapping[str, str], finished: Sequence[Json]) -> 
             for task, kinds in first["tasks"].items()
         },
         "seeds": list(finished),
-        "failed": [*failed_trainings(finished)],
+        "failed": [*find_failed_trainings(finished)],
     }
 
 
@@ -356,7 +356,7 @@ def read_task_data(
     transformers has no such plain model.
     """
     progress = PrefixedProgress(progress, entry.name) if entry.name else progress
-    with _named(entry.name):
+    with _name_task(entry.name):
         encoder = Encoder.of(checkpoint, entry.config.max_length)
         task = make_task(entry.config)
         if adapter is None and task.head not in checkpoint.architecture.heads:
@@ -443,7 +443,7 @@ def _sets(task: Task[Any], kind: str, entry: TaskEntry, progress: Progress) -> d
 
 
 @contextmanager
-def _named(name: str) -> Iterator[None]:
+def _name_task(name: str) -> Iterator[None]:
     """Put the task's name before errors in its files."""
     try:
         yield

@@ -28,7 +28,7 @@ from greenadapt.progress import PrefixedProgress, Silent
 from greenadapt.stages.finetune.request import (
     FinetuneRequest,
     Start,
-    failed_trainings,
+    find_failed_trainings,
     has_added_words,
     read_task_data,
     read_unlabelled,
@@ -79,7 +79,7 @@ def run_together(stage: TrainingStage) -> Result:
         return session.run(stage.job, partial(stage.build, session, stage.machine))
     machine = stage.machine()
     if not machine.is_first:
-        work = machine.shared(None)
+        work = machine.broadcast(None)
         if work is not None:
             stage.build(replace(session, progress=Silent()), lambda: machine, Path(work))
             machine.wait()
@@ -91,14 +91,14 @@ def run_together(stage: TrainingStage) -> Result:
 
     def build_and_share(work: Path) -> Outcome:
         nonlocal is_shared
-        is_shared = machine.shared(str(work)) is not None
+        is_shared = machine.broadcast(str(work)) is not None
         return stage.build(session, lambda: machine, work)
 
     try:
         result = session.run(stage.job, build_and_share)
     finally:
         if not is_shared:
-            machine.shared(None)
+            machine.broadcast(None)
     if is_shared:  # until the result exists, which the other processes read; after an error the launcher ends them
         machine.wait()
     return result
@@ -158,7 +158,7 @@ class Finetuning(TrainingStage):
         """The folder of the result."""
         return self.session.place(self.job).folder
 
-    def prefixed(self, name: str) -> "Finetuning":
+    def with_prefix(self, name: str) -> "Finetuning":
         """The same run, whose messages begin with ``name``."""
         return replace(self, session=replace(self.session, progress=PrefixedProgress(self.session.progress, name)))
 
@@ -212,7 +212,7 @@ class Finetuning(TrainingStage):
         if machine.is_first:
             self.describe(setup, work)
             write_json(work / SCORES, scores)
-            if failed := failed_trainings(finished):
+            if failed := find_failed_trainings(finished):
                 seeds = f"{'seed' if len(failed) == 1 else 'seeds'} {', '.join(map(str, failed))}"
                 session.progress.warn(
                     f"{seeds} learnt too little in {finished[0]['steps']:,} steps: {next(iter(failed.values()))}; "
@@ -226,10 +226,10 @@ class Finetuning(TrainingStage):
         """What the tasks' adapters add to the encoder, see ``count_adapters``."""
         if self.request.adapter is None:
             return {}
-        from greenadapt.models.adapters.kinds import count_adapters, shaped_encoder
+        from greenadapt.models.adapters.kinds import count_adapters, make_meta_encoder
 
         start = Checkpoint.open(self.start.model.folder)
-        encoder = shaped_encoder({**start.config, "model_type": start.architecture.model_type}, str(start.folder))
+        encoder = make_meta_encoder({**start.config, "model_type": start.architecture.model_type}, str(start.folder))
         return {"adapter": count_adapters(self.request.adapter, encoder, len(self.request.tasks))}
 
     def summary(self, tasks: Sequence[TaskData], finished: list[Json]) -> Json:
@@ -334,7 +334,7 @@ class SingleTaskFinetuning(Finetuning):
     def summary(self, tasks: Sequence[TaskData], finished: list[Json]) -> Json:
         task, pool = tasks[0].task, self.request.training.pool
         scores: Json = {"task": task.name, "main": task.main, "pool": pool, "seeds": finished}
-        scores["failed"] = [*failed_trainings(finished)]
+        scores["failed"] = [*find_failed_trainings(finished)]
         if "test" in finished[0]:
             scores |= over_seeds([seed["test"] for seed in finished])
         if "dev" in finished[0]:

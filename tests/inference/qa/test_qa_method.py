@@ -14,7 +14,7 @@ from greenadapt.config import QaConfig, ReadingOptions, WordUnit
 from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.question_set import QuestionSources
 from greenadapt.models.forward import outputs
-from greenadapt.models.streaming import Inference, ViewOutputs, pooled_output
+from greenadapt.models.streaming import Inference, ViewOutputs, pool_views
 from greenadapt.models.weights import open_task_model
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder
@@ -87,7 +87,7 @@ def test_logits_and_answers_are_those_of_the_slow_reading(folder: Path, max_leng
     for item, output, pair in zip(questions, ours.outputs(questions), ASKED, strict=True):
         assert_close(output.base, theirs.word_logits(*pair, "base_tokenizer"))
         assert_close(output.expanded, theirs.word_logits(*pair, ""))
-        logits = pooled_output(output, "mean")
+        logits = pool_views(output, "mean")
         assert_close(logits, theirs.mean(*pair))
         assert_same_answers(ours.task.answers(item, logits), theirs.answers(*pair), item.context)
     [first, *_] = ours.task.inference(questions, ours.encoder)
@@ -104,10 +104,10 @@ def test_a_question_that_just_fits_and_one_that_is_cut(folder: Path) -> None:
     counts = Counter[str]()
     [output] = ours.outputs([fits], counts)
     assert counts == {}
-    assert_close(pooled_output(output, "mean"), theirs.mean(fits.question, context))
+    assert_close(pool_views(output, "mean"), theirs.mean(fits.question, context))
     [again] = ours.outputs([cut], counts)
     assert counts == {"cut": 1}
-    assert_close(pooled_output(again, "mean"), theirs.mean(cut.question, context))
+    assert_close(pool_views(again, "mean"), theirs.mean(cut.question, context))
     np.testing.assert_array_equal(again.base, output.base)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from greenadapt.config import ADAPTERS, AdapterConfig
 from greenadapt.errors import GreenadaptError, InputError, UsageError
-from greenadapt.models.adapters.kinds import count_adapters, make_adapter, shaped_encoder
+from greenadapt.models.adapters.kinds import count_adapters, make_adapter, make_meta_encoder
 
 Json = dict[str, Any]
 METHODS = (
@@ -38,7 +38,7 @@ PAPER = {
 
 def counts(configs: Iterable[AdapterConfig], n_tasks: int) -> list[Json]:
     """Of tasks that share BERT-base."""
-    encoder = shaped_encoder({"model_type": "bert"}, "BERT-base")
+    encoder = make_meta_encoder({"model_type": "bert"}, "BERT-base")
     return [count_adapters(config, encoder, n_tasks) for config in configs]
 
 
@@ -101,4 +101,4 @@ def test_counts_are_those_of_real_modules(tiny_model: Any) -> None:
 )
 def test_broken_configurations_are_refused(settings: Json, error: type[GreenadaptError], message: str) -> None:
     with pytest.raises(error, match=message):
-        shaped_encoder({"model_type": "bert", **settings}, "config.json")
+        make_meta_encoder({"model_type": "bert", **settings}, "config.json")
