@@ -206,8 +206,8 @@ class Training:
         from greenadapt.models.rows import Rows
         from greenadapt.models.weights import open_model
         from greenadapt.training.batches import TaskDataset
-        from greenadapt.training.feed import Feed
         from greenadapt.training.loop import Training as Loop
+        from greenadapt.training.sampling import BatchSampler
 
         rows = Rows.of_inputs(self.items, self.encoder.special)
         model = open_model(Checkpoint.open(self.folder), self.task.head, self.task.head_config(), rows, SEED)
@@ -215,7 +215,7 @@ class Training:
         table = TaskDataset.of(self.items, rows, self.task.head, self.encoder.special.pad)
         return Loop(
             model,
-            Feed([table], train, SEED),
+            BatchSampler([table], train, SEED),
             Machine.start("auto" if torch.cuda.is_available() else "float32"),
         )
 

@@ -60,7 +60,7 @@ def make_items(arguments: argparse.Namespace, size: int, n_rows: int) -> list[An
     """Sentences of random pieces with random labels, enough for all steps."""
     import numpy as np
 
-    from greenadapt.tasks.base import Feature, Input
+    from greenadapt.tasks.base import Feature, Item
 
     draw = np.random.default_rng(SEED)
     old = np.arange(1000, n_rows - size)
@@ -71,7 +71,7 @@ def make_items(arguments: argparse.Namespace, size: int, n_rows: int) -> list[An
         ids = np.where(draw.random(n) < 0.5, draw.choice(new, n), draw.choice(old, n)).astype(np.int32)
         places = np.arange(n, dtype=np.int32)
         feature = [Feature(ids, np.zeros(n, np.int32), places, draw.integers(0, 3, n).astype(np.int64))]
-        items.append(Input(feature, feature, n))
+        items.append(Item(feature, feature, n))
     return items
 
 
@@ -83,8 +83,8 @@ def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[
     from greenadapt.models.rows import Rows
     from greenadapt.models.weights import open_model
     from greenadapt.training.batches import TaskDataset
-    from greenadapt.training.feed import Feed
     from greenadapt.training.loop import Training
+    from greenadapt.training.sampling import BatchSampler
 
     checkpoint = Checkpoint.open(arguments.work / str(size))
     items = make_items(arguments, size, checkpoint.n_rows)
@@ -100,8 +100,8 @@ def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[
         rows = Rows.of(items, PAD, ())
         model = open_model(checkpoint, HEAD, LABELS, rows, SEED)
     config = TrainConfig(epochs=1, batch_size=arguments.batch_size, weight_decay=arguments.weight_decay)
-    feed = Feed([TaskDataset.of(items, rows, HEAD, PAD)], config, SEED)
-    training = Training(model, feed, machine)
+    sampler = BatchSampler([TaskDataset.of(items, rows, HEAD, PAD)], config, SEED)
+    training = Training(model, sampler, machine)
     seconds, begin = [], time.perf_counter()
     for _ in training.train_steps():
         seconds.append(time.perf_counter() - begin)

@@ -46,7 +46,7 @@ from greenadapt.stages.compile import compile_model
 from greenadapt.stages.session import Session
 from greenadapt.store.arrays import Array
 from greenadapt.store.workspace import Workspace
-from greenadapt.tasks.base import Input
+from greenadapt.tasks.base import Item
 from greenadapt.tasks.metrics import groups_of, paired_bootstrap, resample
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
@@ -228,7 +228,7 @@ def doubts(opened: OpenedModel, examples: Sequence[Any]) -> Iterator[list[str]]:
     for margin in MARGINS:
         n_read = 0
 
-        def read(inputs_left: Iterable[Input], pool: Pool) -> Iterator[ViewOutputs]:
+        def read(inputs_left: Iterable[Item], pool: Pool) -> Iterator[ViewOutputs]:
             nonlocal n_read
             items = list(inputs_left)
             n_read += sum(map(len, chain.from_iterable(getattr(item, pool) for item in items)))

@@ -10,7 +10,7 @@ import pytest
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.classification import ClassificationTask, Text
-from greenadapt.tasks.metrics import chosen_metric
+from greenadapt.tasks.metrics import choose_metric
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
 from tests.conftest import Notes
 
@@ -138,7 +138,7 @@ def test_each_task_as_it_is_published(glue: dict[str, TaskEntry], name: str) -> 
     classes = {"MNLI": ("contradiction", "entailment", "neutral"), "STS-B": ()}
     usual = ("entailment", "not_entailment") if name in ("QNLI", "RTE") else ("0", "1")
     assert task.labels == classes.get(name, usual)
-    assert chosen_metric(entry.metric, task, name) == entry.metric
+    assert choose_metric(entry.metric, task, name) == entry.metric
     heard = Notes()
     read = {data: task.read(source, heard) for data, source in entry.dev.items()}
     assert next(iter(read.values()))[0] == EXPECTED[name]
@@ -190,4 +190,4 @@ def test_the_mix_of_scientific_tasks(tmp_path: Path) -> None:
         heard = Notes()
         assert [len(task.read(source, heard)) for source in {**entry.dev, **entry.test}.values()] == [2, 2]
         assert heard.lines == []
-        assert chosen_metric(entry.metric, task, entry.name) == entry.metric
+        assert choose_metric(entry.metric, task, entry.name) == entry.metric

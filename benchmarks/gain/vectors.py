@@ -25,7 +25,7 @@ from torch.nn.functional import dropout, gelu, linear
 
 from greenadapt.models.weights import last_linear
 from greenadapt.store.arrays import Array, BoolArray, IntArray, Sequences, offsets_of
-from greenadapt.tasks.base import Features, Input
+from greenadapt.tasks.base import Features, Item
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.training.finetune import FinetuneRun
 from greenadapt.vectors.word_vectors import WordVectors
@@ -156,7 +156,7 @@ class VectorReader:
         several = np.flatnonzero(sizes > 1)
         ids = self.tokenizer.added.find(words.take(several))
         rows[several] = np.where(ids >= 0, self.row_of_id[ids], 0)
-        return {_KEYWORD: torch.from_numpy(inputs.padded(np.repeat(rows, sizes), 0))}
+        return {_KEYWORD: torch.from_numpy(inputs.pad(np.repeat(rows, sizes), 0))}
 
 
 def read_vectors(adapted: Path, source: str) -> tuple[list[str], Array]:
@@ -188,7 +188,7 @@ def stacked(name: str) -> Iterator[None]:
     """Fine-tune with the vectors of the variant ``name``."""
     variant, attached = VARIANTS[name], FinetuneRun._attach
 
-    def attach(self: FinetuneRun, items: Sequence[Input]) -> VectorReader:
+    def attach(self: FinetuneRun, items: Sequence[Item]) -> VectorReader:
         attached(self, items)
         tokenizer, model = self.setup.first_encoder.tokenizer, self._parts.host
         words, vectors = read_vectors(self.setup.checkpoint.folder.resolve(), variant.source)

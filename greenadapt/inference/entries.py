@@ -117,7 +117,7 @@ def _sentences(
 ) -> Iterator[Entry]:
     """The sentences of CoNLL columns."""
     layout, sentences = conll_sentences(lines, name, columns)
-    if note := layout.described():
+    if note := layout.describe():
         progress.note(f"{name}: {note}")
     for rows in sentences:
         words, where = [row.columns[layout.word] for row in rows], f"{name}:{rows[0].line}"

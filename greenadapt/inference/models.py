@@ -18,7 +18,7 @@ from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, pool_views, stream_task
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.store.arrays import Array
-from greenadapt.tasks.base import Encoder, Input, Task, n_outputs
+from greenadapt.tasks.base import Encoder, Item, Task, n_outputs
 from greenadapt.workers import group, launched_processes, prefetch
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 MARGIN = 0.9
 """By default, chosen on development sets, see ``benchmarks/results/compile.md``; 0.7 moved F1 further."""
-ReadView = Callable[[Iterable[Input], Pool], Iterator[ViewOutputs]]
+ReadView = Callable[[Iterable[Item], Pool], Iterator[ViewOutputs]]
 """A function that puts inputs through a model in one view."""
 
 
 def stream_with_margin(
-    task: Task[Any], inputs: Iterable[Input], margin: float, read: ReadView, n_pieces: int
+    task: Task[Any], inputs: Iterable[Item], margin: float, read: ReadView, n_pieces: int
 ) -> Iterator[ViewOutputs]:
     """Yield the outputs of each input, in order; the base view is computed only for units in doubt.
 
@@ -52,7 +52,7 @@ def stream_with_margin(
                 yield replace(output, base=base)
 
 
-def _uncertain_part(task: Task[Any], item: Input, output: ViewOutputs, margin: float) -> Input | None:
+def _uncertain_part(task: Task[Any], item: Item, output: ViewOutputs, margin: float) -> Item | None:
     """The part of an input to read in the base view, ``None`` if its views are equal or no unit is in doubt."""
     assert output.expanded is not None
     pairs = zip(item.base, item.expanded, strict=False)
@@ -64,7 +64,7 @@ def _uncertain_part(task: Task[Any], item: Input, output: ViewOutputs, margin: f
     return replace(item, base=[feature for feature in item.base if np.isin(feature.units, units).any()])
 
 
-def _fill_in(base_output: ViewOutputs, expanded_output: ViewOutputs, item: Input, part: Input) -> Array:
+def _fill_in(base_output: ViewOutputs, expanded_output: ViewOutputs, item: Item, part: Item) -> Array:
     """The base view's output for units in ``part``, the expanded view's for the other units of ``item``."""
     assert base_output.base is not None
     assert expanded_output.expanded is not None
@@ -151,21 +151,21 @@ class OpenedModel:
         """The task that the model was opened for."""
         return self.folder.task
 
-    def inputs(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> Iterator[Input]:
+    def inputs(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> Iterator[Item]:
         """The inputs for each example, see ``Task.inference``."""
         return self.task.inference(examples, self.encoder, counts)
 
-    def read(self, inputs: Iterable[Input], pool: Pool) -> Iterator[ViewOutputs]:
+    def read(self, inputs: Iterable[Item], pool: Pool) -> Iterator[ViewOutputs]:
         """The outputs of each input, in order, by the views that ``pool`` needs."""
         return stream_task(self.runner, inputs, replace(self.settings, pool=pool))
 
-    def outputs(self, inputs: Iterable[Input]) -> Iterator[ViewOutputs]:
+    def outputs(self, inputs: Iterable[Item]) -> Iterator[ViewOutputs]:
         """The outputs of each input, in order, by each view that is needed, see ``stream_with_margin``."""
         if self.margin is None or self.settings.pool != "mean" or not self.encoder.has_words:
             return stream_task(self.runner, inputs, self.settings)
         return stream_with_margin(self.task, inputs, self.margin, self.read, self.runner.block_pieces)
 
-    def logits(self, inputs: Iterable[Input]) -> Iterator[tuple[Any, Array]]:
+    def logits(self, inputs: Iterable[Item]) -> Iterator[tuple[Any, Array]]:
         """The example of each input with its pooled logits, (n_units, k) float32, in order."""
         for output in self.outputs(inputs):
             yield output.example, pool_views(output, self.settings.pool)

@@ -19,7 +19,7 @@ from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json
-from greenadapt.tasks.base import Input, Task
+from greenadapt.tasks.base import Item, Task
 from greenadapt.workers import as_they_come, prefetch
 
 _MOST_READY = 1024
@@ -226,14 +226,14 @@ class Predictor:
         inputs = [*map(list, map(OpenedModel.inputs, self.members, by_member, self._cut))]
         return partial(self._decode_shared if is_shared else self._decode, inputs)
 
-    def _decode(self, inputs: Sequence[Sequence[Input]]) -> Iterator[Json]:
+    def _decode(self, inputs: Sequence[Sequence[Item]]) -> Iterator[Json]:
         """The result of a task for each example, from its inputs for each model."""
         [task] = self.tasks.values()
         rule = self._request.ensemble or "logits"
         for pairs in zip(*map(OpenedModel.logits, self.members, inputs), strict=True):
             yield task.decode(pairs[0][0], ensemble_logits([logits for _, logits in pairs], rule, task.head))
 
-    def _decode_shared(self, inputs: Sequence[Sequence[Input]]) -> Iterator[Json]:
+    def _decode_shared(self, inputs: Sequence[Sequence[Item]]) -> Iterator[Json]:
         """The results of all tasks for each example, from its inputs for each task; one task after the other reads a
         block, since they share a model.
         """

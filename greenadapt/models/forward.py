@@ -13,7 +13,7 @@ from greenadapt.models.rows import RowMap
 from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference, Runner, ViewOutputs, stream_task
 from greenadapt.models.weights import takes_segments
 from greenadapt.store.arrays import Array, IntArray
-from greenadapt.tasks.base import Features, Input
+from greenadapt.tasks.base import Features, Item
 
 _BLOCK_PIECES_GPU = 1 << 20
 # What a CPU computes at once, for each of its threads: of more, less stays in its caches.
@@ -25,7 +25,7 @@ HeadOutput = Mapping[str, torch.Tensor]
 """``logits``, (b, n, k) or (b, k), or ``start_logits`` and ``end_logits``, (b, n) each."""
 
 
-def outputs(model: Any, row_map: RowMap, inputs: Iterable[Input], settings: Inference) -> Iterator[ViewOutputs]:
+def outputs(model: Any, row_map: RowMap, inputs: Iterable[Item], settings: Inference) -> Iterator[ViewOutputs]:
     """Put examples through ``model``, in evaluation mode, and yield their outputs in order; see ``stream_task``."""
     return stream_task(TorchRunner(model, row_map), inputs, settings)
 
@@ -117,11 +117,11 @@ def _on(device: torch.device) -> AbstractContextManager[Any]:
 
 def _arguments(inputs: Features, row_of: IntArray, pad_id: int, *, has_segments: bool) -> dict[str, torch.Tensor]:
     """What the model is called with, each (b, n) int64; ``row_of`` has the model's row of each id."""
-    arguments = {"input_ids": inputs.padded(row_of[inputs.ids], int(row_of[pad_id]))}
+    arguments = {"input_ids": inputs.pad(row_of[inputs.ids], int(row_of[pad_id]))}
     if not inputs.is_piece.all():  # without a mask a model need not look for padding in it, for which a GPU would stop
         arguments["attention_mask"] = inputs.mask
     if has_segments:
-        arguments["token_type_ids"] = inputs.padded(inputs.types, 0)
+        arguments["token_type_ids"] = inputs.pad(inputs.types, 0)
     return {name: torch.from_numpy(array) for name, array in arguments.items()}
 
 

@@ -56,10 +56,10 @@ class GraphRunner(Runner):
         row_of[block.ids] = np.arange(len(block.ids))
 
         def call(inputs: Features) -> Array:
-            ids = inputs.padded(inputs.ids, self.pad_id)
+            ids = inputs.pad(inputs.ids, self.pad_id)
             arguments = {"inputs_embeds": rows[row_of[ids]], "attention_mask": inputs.mask}
             if "token_type_ids" in self.inputs:
-                arguments["token_type_ids"] = inputs.padded(inputs.types, 0)
+                arguments["token_type_ids"] = inputs.pad(inputs.types, 0)
             if "position_ids" in self.inputs:
                 arguments["position_ids"] = _positions(ids, self.pad_id)
             logits = self.graph(arguments)

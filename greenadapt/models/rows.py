@@ -14,7 +14,7 @@ import numpy as np
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.store.arrays import Array, BoolArray, IntArray, release_pages
-from greenadapt.tasks.base import Input
+from greenadapt.tasks.base import Item
 from greenadapt.tokenization.files import SpecialIds
 from greenadapt.workers import group
 
@@ -37,7 +37,7 @@ class Rows:
     ids: IntArray
 
     @classmethod
-    def of(cls, views: Iterable[Input], pad_id: int, special: Iterable[int]) -> "Rows":
+    def of(cls, views: Iterable[Item], pad_id: int, special: Iterable[int]) -> "Rows":
         """Rows that occur in any input of either view, those of the ``special`` ids, and all up to ``pad_id``.
 
         Rows up to ``pad_id`` are kept so that padding keeps its id, which RoBERTa and MPNet rely on.
@@ -48,7 +48,7 @@ class Rows:
         return cls(seen.astype(np.int64))
 
     @classmethod
-    def of_inputs(cls, views: Iterable[Input], special: SpecialIds) -> "Rows":
+    def of_inputs(cls, views: Iterable[Item], special: SpecialIds) -> "Rows":
         """Rows of a model that reads ``views``, including its special tokens except the mask."""
         return cls.of(views, special.pad, (special.cls, special.sep, special.unk))
 
@@ -121,7 +121,7 @@ def read_table(folder: Path) -> tuple[Checkpoint, RowTable]:
     return checkpoint, RowTable.of(checkpoint.embedding())
 
 
-def _ids_of(examples: Iterable[Input]) -> Iterator[IntArray]:
+def _ids_of(examples: Iterable[Item]) -> Iterator[IntArray]:
     for example in examples:
         features = example.base if example.expanded is example.base else chain(example.base, example.expanded)
         yield from (feature.ids for feature in features)

@@ -9,7 +9,7 @@ import numpy as np
 
 from greenadapt.config import Pool
 from greenadapt.store.arrays import Array, IntArray, offsets_of
-from greenadapt.tasks.base import Feature, Features, Input
+from greenadapt.tasks.base import Feature, Features, Item
 from greenadapt.workers import group, prefetch
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _largest(values: Sequence[Array], units: Sequence[IntArray], n_units: int) -
 class Block:
     """Examples that go through a model together."""
 
-    examples: Sequence[Input]
+    examples: Sequence[Item]
     inputs: list[Feature]
     """The distinct inputs of the examples."""
     input_indices: dict[str, list[list[int]]]
@@ -62,7 +62,7 @@ class Block:
     """All ids of the inputs and of the padding, ascending."""
 
     @classmethod
-    def of(cls, examples: Sequence[Input], views: Sequence[str], pad_id: int) -> "Block":
+    def of(cls, examples: Sequence[Item], views: Sequence[str], pad_id: int) -> "Block":
         """Make a block of examples, in which equal inputs occur once."""
         index_of_input: dict[tuple[bytes, bytes], int] = {}
         inputs: list[Feature] = []
@@ -188,7 +188,7 @@ def pool_views(outputs: ViewOutputs, pool: Pool) -> Array:
     return (computed[0] + computed[1]) / np.float32(2)
 
 
-def stream_task(runner: Runner, inputs: Iterable[Input], settings: Inference) -> Generator[ViewOutputs, None, None]:
+def stream_task(runner: Runner, inputs: Iterable[Item], settings: Inference) -> Generator[ViewOutputs, None, None]:
     """Put inputs through a model, and yield their outputs in order.
 
     Works block by block, however many examples there are; within a block inputs of both views go through sorted by
@@ -196,7 +196,7 @@ def stream_task(runner: Runner, inputs: Iterable[Input], settings: Inference) ->
     the runner says so a second thread keeps the model at work while the outputs are used.
     """
 
-    def size(item: Input) -> int:
+    def size(item: Item) -> int:
         return sum(len(part) for view in settings.views for part in getattr(item, view))
 
     groups = group(inputs, size, settings.block_pieces or runner.block_pieces, MOST_EXAMPLES)

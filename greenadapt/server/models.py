@@ -14,7 +14,7 @@ from greenadapt.inference.predictor import strip_result
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.store.files import Json, expand_home, hash_file, hash_json
 from greenadapt.tasks.questions import Question
-from greenadapt.tasks.spans import AnswerCandidates, merge_candidates, ranked
+from greenadapt.tasks.spans import AnswerCandidates, merge_candidates, rank
 
 VIEWS: tuple[Pool, ...] = ("mean", "base", "expanded")
 
@@ -114,7 +114,7 @@ class ServedModel:
         threshold = self.opened.task.null_threshold  # type: ignore[attr-defined]
         return [
             candidate.as_dict(score) | {"document": int(candidate.document) if candidate.document else None}
-            for candidate, score in ranked(merge_candidates(numbered, QaConfig.n_best), threshold)[:top]
+            for candidate, score in rank(merge_candidates(numbered, QaConfig.n_best), threshold)[:top]
         ]
 
 

@@ -111,7 +111,7 @@ class Features:
         """The attention mask of models: ``is_piece`` as (b, longest) int64."""
         return self.is_piece.astype(np.int64)
 
-    def padded(self, values: Array, fill: int) -> Int64Array:
+    def pad(self, values: Array, fill: int) -> Int64Array:
         """Pad ``values`` (total,) to (b, longest) int64 with ``fill``."""
         array = np.full(self.is_piece.shape, fill, np.int64)
         array[self.is_piece] = values
@@ -119,7 +119,7 @@ class Features:
 
 
 @dataclass(frozen=True, eq=False)
-class Input:
+class Item:
     """The features of an example in both tokenizations: one each, or several (chunks, windows).
 
     ``expanded`` is the same object as ``base`` if the model has no added words.
@@ -186,7 +186,7 @@ class Encoder:
 
         Raises ``InputError`` if the input is longer than ``max_length``.
         """
-        ids = self._joined([self.special.cls], pieces, [self.special.sep])
+        ids = self._concatenate([self.special.cls], pieces, [self.special.sep])
         return ids, np.zeros(len(ids), np.int32), 1
 
     def pair(self, first: IntArray, second: IntArray) -> tuple[IntArray, IntArray, int]:
@@ -197,14 +197,14 @@ class Encoder:
         """
         special = self.special
         between = [special.sep] * (self.n_special_pair - 2)
-        ids = self._joined([special.cls], first, between, second, [special.sep])
+        ids = self._concatenate([special.cls], first, between, second, [special.sep])
         begin = 1 + len(first) + len(between)
         types = np.zeros(len(ids), np.int32)
         if self.architecture.has_segments:
             types[begin:] = 1
         return ids, types, begin
 
-    def _joined(self, *parts: Sequence[int] | IntArray) -> IntArray:
+    def _concatenate(self, *parts: Sequence[int] | IntArray) -> IntArray:
         ids: IntArray = np.concatenate([np.asarray(part, np.int32) for part in parts])
         if len(ids) > self.max_length:
             raise InputError(f"an input of {len(ids)} pieces, the model reads {self.max_length}")
@@ -256,12 +256,12 @@ class Task(Protocol[Example]):
     def head_shape(self) -> HeadShape:
         """The layers and the dropout of the head."""
 
-    def training(self, examples: Sequence[Example], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
+    def training(self, examples: Sequence[Example], encoder: Encoder, seed: int, progress: Progress) -> list[Item]:
         """The training inputs, one per example (NER: per chunk), with a target in every feature."""
 
     def inference(
         self, examples: Iterable[Example], encoder: Encoder, counts: Counter[str] | None = None
-    ) -> Iterator[Input]:
+    ) -> Iterator[Item]:
         """The inputs for prediction, one per example, in order, streamed; ``counts["cut"]`` counts the examples that
         are truncated to the model's maximum length.
         """

@@ -19,7 +19,7 @@ from greenadapt.progress import Progress
 from greenadapt.store.arrays import Array, IntArray
 from greenadapt.store.files import Json
 from greenadapt.tasks import records
-from greenadapt.tasks.base import Encoder, Feature, HeadShape, Input, margins, require_numbers
+from greenadapt.tasks.base import Encoder, Feature, HeadShape, Item, margins, require_numbers
 from greenadapt.tasks.records import natural_order
 
 _CONSTANT = 1e-13
@@ -300,7 +300,7 @@ class ClassificationTask:
         progress.note(classes + (f"; --labels numbers learns numbers such as {upcast}" if upcast else ""))
         return replace(task, labels=tuple(labels))
 
-    def training(self, examples: Sequence[Text], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
+    def training(self, examples: Sequence[Text], encoder: Encoder, seed: int, progress: Progress) -> list[Item]:
         """An input per text, whose target is the index of the class or the number; warns of truncated texts.
 
         Does not depend on ``seed``. Raises ``InputError`` for a label that is not in ``labels``.
@@ -311,14 +311,14 @@ class ClassificationTask:
             base = [replace(feature, target=target) for feature in views.base]
             is_same = views.expanded is views.base
             expanded = base if is_same else [replace(feature, target=target) for feature in views.expanded]
-            inputs.append(Input(base, expanded, views.n_units))
+            inputs.append(Item(base, expanded, views.n_units))
         if n_cut := counts["cut"]:
             progress.warn(f"{n_cut:,} of {len(inputs):,} training texts are cut to {encoder.max_length} pieces")
         return inputs
 
     def inference(
         self, examples: Iterable[Text], encoder: Encoder, counts: Counter[str] | None = None
-    ) -> Iterator[Input]:
+    ) -> Iterator[Item]:
         """An input per text, in order, streamed in blocks of a few hundred texts.
 
         ``counts["cut"]`` counts the texts truncated in the base tokenization.
@@ -333,7 +333,7 @@ class ClassificationTask:
                 expanded = base
                 if encoder.has_words:
                     expanded = [_feature([encoding.expanded.ids for encoding in encodings], encoder, Counter())]
-                yield Input(base, expanded, 1, text)
+                yield Item(base, expanded, 1, text)
 
     def uncertain_units(self, example: Text, logits: Array, margin: float) -> IntArray:
         """The text (0) if the probabilities of its two best classes differ by less than ``margin``; empty for

@@ -70,7 +70,7 @@ def _inside(labels: tuple[str, ...]) -> tuple[IntArray, IntArray, IntArray]:
     return inside, begin, opens
 
 
-def most_probable(scores: Array, labels: tuple[str, ...]) -> IntArray:
+def find_most_probable(scores: Array, labels: tuple[str, ...]) -> IntArray:
     """The sequence of ``labels`` with the largest sum of ``scores``, (n_words, k), among those in which an I- stands
     behind a B- or I- of its type: indices of labels, (n_words,).
 
@@ -191,7 +191,7 @@ def split_text(text: str, split: Split) -> Sentence:
     return Sentence(tuple(text[begin:end] for begin, end in spans), None, tuple(spans), text)
 
 
-def joined(words: Sequence[str]) -> Sentence:
+def join_words(words: Sequence[str]) -> Sentence:
     """A sentence of ``words``, whose text is the words joined by spaces."""
     ends = [*accumulate(len(word) + 1 for word in words)]
     spans = tuple((end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True))
@@ -217,7 +217,7 @@ def _is_punctuation(character: str) -> bool:
     return character in string.punctuation or unicodedata.category(character).startswith("P")
 
 
-def cut(
+def split_sentence(
     sizes: Sequence[IntArray], tags: Sequence[str] | None, max_words: int | None, max_pieces: int
 ) -> list[tuple[int, int]]:
     """Split a sentence into consecutive chunks: the first word of each, and the word after its last.
@@ -354,7 +354,7 @@ class Layout:
                 _NAME_COLUMNS,
             )
 
-    def described(self, tag: int | None = None) -> str:
+    def describe(self, tag: int | None = None) -> str:
         """The columns that are read, in words; empty if there is no other choice."""
         if self.line is None or (self.n < 3 and not self.word):
             return ""
@@ -444,8 +444,8 @@ def read_conll(path: str, decoder: Decoder, progress: Progress, columns: Sequenc
         )
         for words in read
     ]
-    tagged = in_iob2(sentences, lambda i, j: f"{path}, line {read[i][j].line}, column {column + 1}", path, progress)
-    if note := layout.described(column):
+    tagged = to_iob2(sentences, lambda i, j: f"{path}, line {read[i][j].line}, column {column + 1}", path, progress)
+    if note := layout.describe(column):
         progress.note(f"{path}: {note}")
     return tagged
 
@@ -471,7 +471,7 @@ def _tag_column(layout: Layout, rows: Sequence[ConllRow], path: str) -> int:
     return tagged[0] if is_other else last
 
 
-def in_iob2(
+def to_iob2(
     sentences: Sequence[Sentence], where: Callable[[int, int], str], source: str, progress: Progress
 ) -> list[Sentence]:
     """The sentences of a file with their tags in IOB2, from the scheme that all tags of the file are in.
@@ -501,13 +501,13 @@ def in_iob2(
         )
         raise InputError(f"{where(i, j)}: {tag!r} is not a tag", _NEED_TAG)
 
-    def converted(tags: tuple[str, ...]) -> tuple[str, ...]:
+    def convert(tags: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(iob2(tag if tag == "O" or not is_io else f"I-{tag}" for tag in tags))
 
-    return [replace(sentence, tags=converted(sentence.tags or ())) for sentence in sentences]
+    return [replace(sentence, tags=convert(sentence.tags or ())) for sentence in sentences]
 
 
-def tagged_record(
+def parse_tagged(
     record: Json, where: str, split: Split = "punctuation", counts: Counter[str] | None = None
 ) -> Sentence:
     """The sentence of an object with ``tokens`` and ``tags`` (or ``ner_tags``), or with ``text`` and the characters of

@@ -41,7 +41,7 @@ def average(columns: Iterable[float | None]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def chosen_metric(metric: str | None, task: Task[Any], where: str) -> str:
+def choose_metric(metric: str | None, task: Task[Any], where: str) -> str:
     """``metric``, or if it is ``None`` the main score of ``task``, after ``fit``.
 
     Raises ``InputError`` if the task has no such score, a lower score is better, or no training example has the label.

@@ -14,22 +14,22 @@ from greenadapt.errors import InputError, json_kind, pluralize
 from greenadapt.progress import Progress
 from greenadapt.store.arrays import Array, IntArray, offsets_of
 from greenadapt.store.files import Json
-from greenadapt.tasks.base import IGNORED, Encoder, Feature, HeadShape, Input, margins, require_numbers
+from greenadapt.tasks.base import IGNORED, Encoder, Feature, HeadShape, Item, margins, require_numbers
 from greenadapt.tasks.conll import (
     Sentence,
     Split,
-    cut,
     entities,
     entity_counts,
     entity_f1,
     entity_scores,
-    in_iob2,
+    find_most_probable,
     iob2,
-    joined,
-    most_probable,
+    join_words,
+    parse_tagged,
     read_conll,
+    split_sentence,
     split_text,
-    tagged_record,
+    to_iob2,
     tokens_of,
     usual_split,
 )
@@ -76,7 +76,7 @@ class NerTask:
 
     def read(self, source: str, progress: Progress) -> list[Sentence]:
         """The non-empty sentences of a CoNLL file (``read_conll``), or of JSON lines or a hub data set
-        (``tagged_record``), in IOB2.
+        (``parse_tagged``), in IOB2.
 
         Raises ``InputError`` with line and column. After ``fit``, warns if there are no entities, or types without a
         label, and raises ``InputError`` if none has one.
@@ -84,9 +84,9 @@ class NerTask:
         decoder, counts = Decoder(), Counter[str]()
         if data_suffix(source) in JSON_SUFFIXES or is_hub_id(source):
             split = self.split if self.labels else "punctuation"
-            rows = [(where, tagged_record(record, where, split, counts)) for where, record in records(source, progress)]
+            rows = [(where, parse_tagged(record, where, split, counts)) for where, record in records(source, progress)]
             tagged = [sentence for _, sentence in rows]
-            sentences = in_iob2(tagged, lambda i, j: f"{rows[i][0]}, tag {j + 1}", source, progress)
+            sentences = to_iob2(tagged, lambda i, j: f"{rows[i][0]}, tag {j + 1}", source, progress)
         else:
             sentences = read_conll(source, decoder, progress, self.columns)
         if n_widened := counts["widened"]:
@@ -128,7 +128,7 @@ class NerTask:
         if isinstance(record, str):
             return split_text(record.rstrip("\r\n"), self.split)
         if "tokens" in record or ("words" in record and "text" not in record):
-            return joined(tokens_of(record, where))
+            return join_words(tokens_of(record, where))
         if not isinstance(text := record.get("text"), str):
             problem = f": field text is {json_kind(text)}, not text" if "text" in record else " has no text"
             raise InputError(f"{where}{problem}", 'give {"text": "…"} or {"tokens": ["…"]}')
@@ -148,12 +148,12 @@ class NerTask:
         labels = ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
         return replace(self, labels=labels, split=usual_split(word for example in examples for word in example.words))
 
-    def training(self, examples: Sequence[Sentence], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
+    def training(self, examples: Sequence[Sentence], encoder: Encoder, seed: int, progress: Progress) -> list[Item]:
         """An input per chunk. Chunks do not split entities, except for entities longer than a chunk, with a warning.
 
         The loss ignores tags without a label.
         """
-        inputs: list[Input] = []
+        inputs: list[Item] = []
         n_cut = 0
         index = {label: i for i, label in enumerate(self.labels)}
         no_label = len(self.labels) if self.x_class else IGNORED
@@ -172,7 +172,7 @@ class NerTask:
                 n_cut += tags[first].startswith("I-")
                 base = [with_target(chunk, targets, first)]
                 expanded = base if expanded_chunk is chunk else [with_target(expanded_chunk, targets, first)]
-                inputs.append(Input(base, expanded, int(base[0].units.max()) + 1))
+                inputs.append(Item(base, expanded, int(base[0].units.max()) + 1))
         if n_cut:
             limit = f"{encoder.max_length} pieces" + (f" and {self.chunk} words" if self.chunk else "")
             progress.warn(f"entities are longer than a chunk of at most {limit} in {n_cut:,} places: cut there")
@@ -180,7 +180,7 @@ class NerTask:
 
     def inference(
         self, examples: Iterable[Sentence], encoder: Encoder, counts: Counter[str] | None = None
-    ) -> Iterator[Input]:
+    ) -> Iterator[Item]:
         """An input per sentence with a feature per chunk, whose units are words; only with ``gold_chunks`` do the gold
         tags decide where chunks end.
 
@@ -188,7 +188,7 @@ class NerTask:
         """
         return self._sentences(examples, encoder, by_tags=self.gold_chunks)
 
-    def _sentences(self, examples: Iterable[Sentence], encoder: Encoder, *, by_tags: bool) -> Iterator[Input]:
+    def _sentences(self, examples: Iterable[Sentence], encoder: Encoder, *, by_tags: bool) -> Iterator[Item]:
         """An input per sentence with a feature per chunk; ``by_tags``: chunks do not split entities."""
         room = encoder.max_length - 2
         remaining = iter(examples)
@@ -198,17 +198,18 @@ class NerTask:
                 pieces = [encoding.base, encoding.expanded] if encoder.has_words else [encoding.base]
                 views = [_View.of(view, room) for view in pieces]
                 tags = example.tags or None
-                chunks = cut([view.sizes for view in views], tags if by_tags else None, self.chunk, room)
+                chunks = split_sentence([view.sizes for view in views], tags if by_tags else None, self.chunk, room)
                 features = [[view.feature(encoder, *chunk) for chunk in chunks] for view in views]
-                yield Input(features[0], features[-1], len(example.words), example)
+                yield Item(features[0], features[-1], len(example.words), example)
 
     def uncertain_units(self, example: Sentence, logits: Array, margin: float) -> IntArray:
         """The words for which the probabilities of the two best labels differ by less than ``margin``."""
         return np.flatnonzero(margins(logits[:, : len(self.labels)]) < margin)
 
     def decode(self, example: Sentence, logits: Array) -> Json:
-        """``tags`` (IOB2), ``entities`` and ``score`` of a sentence from its logits (n_words, k), by ``most_probable``
-        or as the most probable label of each word.
+        """``tags`` (IOB2), ``entities`` and ``score`` of a sentence from its logits (n_words, k).
+
+        The tags are those of ``find_most_probable``, or the most probable label of each word.
 
         The score is the lowest probability of a word's label, 1 for a sentence without pieces. An entity has its
         ``first`` and ``last`` word (from 0, inclusive), ``type``, and ``score``, the mean probability of its words'
@@ -221,7 +222,7 @@ class NerTask:
             return {"tags": [], "entities": [], "score": 1.0}
         require_numbers(logits)
         scores = np.maximum(logits[:, : len(self.labels)].astype(np.float64), _NO_PIECES)
-        best = most_probable(scores, self.labels) if self.decoding == "viterbi" else scores.argmax(axis=1)
+        best = find_most_probable(scores, self.labels) if self.decoding == "viterbi" else scores.argmax(axis=1)
         tags = iob2(self.labels[label] for label in best.tolist())
         likelihood = softmax(scores, axis=1)[np.arange(len(best)), best]
         rows: list[Json] = []

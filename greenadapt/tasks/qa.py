@@ -14,8 +14,8 @@ from greenadapt.errors import InputError, pluralize
 from greenadapt.progress import Progress
 from greenadapt.store.arrays import Array, IntArray
 from greenadapt.store.files import Json
-from greenadapt.tasks.base import Encoder, Feature, HeadShape, Input
-from greenadapt.tasks.questions import Question, read_questions, unlabelled_question
+from greenadapt.tasks.base import Encoder, Feature, HeadShape, Item
+from greenadapt.tasks.questions import Question, parse_unlabelled, read_questions
 from greenadapt.tasks.spans import (
     AnswerCandidates,
     AnswerScores,
@@ -24,7 +24,7 @@ from greenadapt.tasks.spans import (
     find_units,
     furthest_words,
     normalise,
-    ranked,
+    rank,
     score_answer,
     with_carried_ends,
     word_units,
@@ -92,7 +92,7 @@ def windows(m: int, q: int, max_length: int = 512, n_special: int = 3) -> list[W
     return result
 
 
-def strided(m: int, q: int, stride: int, max_length: int = 384, n_special: int = 3) -> list[Window]:
+def strided_windows(m: int, q: int, stride: int, max_length: int = 384, n_special: int = 3) -> list[Window]:
     """The windows of BERT's code for SQuAD, which begin every ``stride`` pieces and are as long as possible.
 
     A piece is active in the window where its shorter context is longest, plus 0.01 times the length of the window; on
@@ -139,7 +139,7 @@ class QuestionTask:
     null_threshold: float = 0.0
     """Margin by which "no answer" must beat the best answer."""
     stride: int | None = None
-    """Pieces between the starts of two windows, see ``strided``; ``None``: as in ``windows``."""
+    """Pieces between the starts of two windows, see ``strided_windows``; ``None``: as in ``windows``."""
     max_question: int | None = None
     """Maximum number of pieces of a question; ``None``: as many as there is room for."""
     max_answer_pieces: int | None = None
@@ -166,7 +166,7 @@ class QuestionTask:
         """The question of a JSON object; raises ``InputError`` for a line of text, which has no context."""
         if isinstance(record, str):
             raise InputError(f"{where} is text, not a JSON object", 'need {"question": "…", "context": "…"}')
-        return unlabelled_question(record, where)
+        return parse_unlabelled(record, where)
 
     def fit(self, examples: Sequence[Question], progress: Progress) -> "QuestionTask":
         """This task, with ``has_null`` if a question has no answer.
@@ -177,21 +177,21 @@ class QuestionTask:
             raise InputError(f"none of {len(examples):,} training questions has an answer", "give some that have one")
         return replace(self, has_null=has_impossible(examples))
 
-    def training(self, examples: Sequence[Question], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
+    def training(self, examples: Sequence[Question], encoder: Encoder, seed: int, progress: Progress) -> list[Item]:
         """All windows with the first gold answer in the context, and ``negatives`` windows without it, which are drawn
         by the seed and the index of the question and have ``[CLS]`` as their target.
 
         A question without answer has at least one window. Questions with an answer that is in no window are skipped,
         with a warning. Raises ``InputError`` if all are.
         """
-        inputs: list[Input] = []
+        inputs: list[Item] = []
         cut_ids: list[str] = []
         with progress.bar("windows", len(examples), "questions") as bar:
             for index, (question, views) in enumerate(self._views(examples, encoder)):
                 cut_ids += [question.id] if any(view.is_cut for view in views) else []
                 features = [view.training(question, self.negatives, [seed, index]) for view in views]
                 if all(features):
-                    inputs.append(Input(features[0], features[-1], views[0].n_units))
+                    inputs.append(Item(features[0], features[-1], views[0].n_units))
                 bar.advance(1)
         if cut_ids:
             limit = "the model cannot read at once" if self.max_question is None else "are too long"
@@ -205,19 +205,19 @@ class QuestionTask:
 
     def inference(
         self, examples: Iterable[Question], encoder: Encoder, counts: Counter[str] | None = None
-    ) -> Iterator[Input]:
+    ) -> Iterator[Item]:
         """All windows of each question's context; questions that leave no room are truncated, and counted."""
         for question, views in self._views(examples, encoder):
             if counts is not None and any(view.is_cut for view in views):
                 counts["cut"] += 1
             features = [[view.feature(window) for window in view.windows] for view in views]
-            yield Input(features[0], features[-1], views[0].n_units, question)
+            yield Item(features[0], features[-1], views[0].n_units, question)
 
     def uncertain_units(self, example: Question, logits: Array, margin: float) -> IntArray:
         """The words of the ``N_BEST`` answers whose probability is less than ``margin`` below the best answer's; empty
         if only the best is. "No answer" counts as an answer without words.
         """
-        ranking = ranked(self.find_candidates(example, logits), self.null_threshold)
+        ranking = rank(self.find_candidates(example, logits), self.null_threshold)
         best_score = ranking[0][1]
         rivals = [candidate for candidate, score in ranking if abs(best_score - score) < margin]
         starts = self._units(example)[:, 0]
@@ -241,7 +241,7 @@ class QuestionTask:
 
         ``score`` is the softmax over them. A context without any possible answer has an empty one with ``score`` 0.
         """
-        ranking = ranked(self.find_candidates(example, logits), self.null_threshold)
+        ranking = rank(self.find_candidates(example, logits), self.null_threshold)
         return [candidate.as_dict(score) for candidate, score in ranking]
 
     def find_candidates(self, example: Question, logits: Array, n_best: int = N_BEST) -> AnswerCandidates:
@@ -308,7 +308,7 @@ class QuestionTask:
                     if self.stride is None:
                         sequence = windows(m, len(ids), *limits)
                     else:
-                        sequence = strided(m, len(ids), self.stride, *limits)
+                        sequence = strided_windows(m, len(ids), self.stride, *limits)
                     is_cut = len(question_pieces.ids) > room
                     views.append(_View(encoder, pieces, unit_of_piece, ids, is_cut, sequence or [_EMPTY], len(units)))
                 n_null = min(len(view.windows) for view in views) if self.has_null else 0

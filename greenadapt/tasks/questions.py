@@ -116,7 +116,7 @@ def read_questions(source: str, progress: Progress, *, labelled: bool | None = T
     return questions
 
 
-def unlabelled_question(record: Json, where: str) -> Question:
+def parse_unlabelled(record: Json, where: str) -> Question:
     """The question of a JSON object with ``question``, ``context`` and optionally ``id``, by default ``where``."""
     reader = _QuestionReader(labelled=False)
     return reader.question(record, record, where, _name(record, reader.decoder))

@@ -84,7 +84,7 @@ def merge_candidates(predictions: Iterable[AnswerCandidates], n_best: int) -> An
     return AnswerCandidates(tuple(islice(best.values(), n_best)), min(nulls, default=None))
 
 
-def ranked(prediction: AnswerCandidates, null_threshold: float = 0.0) -> list[tuple[Candidate, float]]:
+def rank(prediction: AnswerCandidates, null_threshold: float = 0.0) -> list[tuple[Candidate, float]]:
     """The candidates, best first, with the softmax of their logits, including "no answer", as scores.
 
     "No answer" is first if its logit exceeds the best candidate's by more than ``null_threshold``, as in common code

@@ -82,7 +82,7 @@ def new_entries(
     if vocabulary.at_spaces:  # the library would keep the id of a word that is also a piece
         exportable = np.array([vocabulary.tokenizer.token_to_id(word) is None for word in words], bool)
     elif vocabulary.kind == "wordpiece" and oov == "base":
-        exportable = _exportable(words, vocabulary.tokenizer)
+        exportable = _are_exportable(words, vocabulary.tokenizer)
     else:
         exportable = np.ones(len(words), bool)
     word_of, unmarked = np.nonzero(forms_of_words)
@@ -115,7 +115,7 @@ def _is_alone(words: Sequence[str], vocabulary: BaseVocabulary, *, marked: bool)
     return np.array([is_single and not no_word for is_single, no_word in zip(are_single, no_words, strict=True)], bool)
 
 
-def _exportable(words: Sequence[str], tokenizer: Tokenizer) -> BoolArray:
+def _are_exportable(words: Sequence[str], tokenizer: Tokenizer) -> BoolArray:
     r"""Whether a word can be an ``AddedToken``: characters that are ``\w``, and unchanged by the normalizer.
 
     No such word contains another between word boundaries, so none masks another. Ideographs are excluded because the

@@ -101,7 +101,7 @@ def tokenizer_hash(folder: Path) -> str:
     files = tokenizer_files(folder)
     if files == [folder / TOKENIZER_FILE]:
         return hash_file(files[0])
-    return hash_json([_stated_class(folder), {file.name: hash_file(file) for file in files}])
+    return hash_json([_read_class(folder), {file.name: hash_file(file) for file in files}])
 
 
 def tokenizer_settings(folder: Path) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def convert_tokenizer(folder: Path) -> Any:
     ``MissingError`` if transformers or a package that it needs is not installed.
     """
     files = tokenizer_files(folder)
-    model_type, tokenizer_class = _stated_class(folder)
+    model_type, tokenizer_class = _read_class(folder)
     if model_type not in ARCHITECTURES:
         raise InputError(f"{folder} has no {TOKENIZER_FILE}", _BY_TRANSFORMERS)
     require("train", "transformers", by=f"the tokenizer of {folder}, which has no {TOKENIZER_FILE},")
@@ -175,7 +175,7 @@ def _require_unigram(file: Path) -> None:
         raise InputError(f"{file} is no Unigram model, the only kind from which a tokenizer can be created", _CHOOSE)
 
 
-def _stated_class(folder: Path) -> tuple[str | None, str | None]:
+def _read_class(folder: Path) -> tuple[str | None, str | None]:
     """The model type and the class of the tokenizer, if ``config.json`` states it."""
     config = read_object(folder / "config.json", "model folder", _AGAIN)
     return read_model_type(config, folder), config.get("tokenizer_class")

@@ -15,7 +15,7 @@ from greenadapt.errors import InputError
 from greenadapt.models.rows import RowMap
 from greenadapt.models.weights import MemoryInput
 from greenadapt.store.arrays import Array, BoolArray, IntArray, offsets_of
-from greenadapt.tasks.base import IGNORED, Feature, Features, Input
+from greenadapt.tasks.base import IGNORED, Feature, Features, Item
 
 
 def loss_sum(head: str, output: Mapping[str, torch.Tensor], batch: "Batch") -> torch.Tensor:
@@ -98,7 +98,7 @@ class TaskDataset:
 
     @classmethod
     def of(
-        cls, items: Sequence[Input], rows: RowMap, head: str, pad_id: int, memory: MemoryInput | None = None
+        cls, items: Sequence[Item], rows: RowMap, head: str, pad_id: int, memory: MemoryInput | None = None
     ) -> "TaskDataset":
         """The dataset of ``items``, which have targets; equal views share their inputs.
 
@@ -167,10 +167,10 @@ class TaskDataset:
         inputs = Features(self.ids[indices], self.types[indices], self.lengths(numbers))
         targets = self.targets[indices if has_pieces else numbers]
         return Batch(
-            torch.from_numpy(inputs.padded(self.rows.compact(inputs.ids), self.pad_id)),
+            torch.from_numpy(inputs.pad(self.rows.compact(inputs.ids), self.pad_id)),
             torch.from_numpy(inputs.mask),
-            torch.from_numpy(inputs.padded(inputs.types, 0)),
-            torch.from_numpy(inputs.padded(targets, IGNORED) if has_pieces else targets),
+            torch.from_numpy(inputs.pad(inputs.types, 0)),
+            torch.from_numpy(inputs.pad(targets, IGNORED) if has_pieces else targets),
             {} if self.memory is None else self.memory.read(inputs),
         )
 
@@ -212,15 +212,15 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How a step is divided into parts that go through the model."""
+class BatchDivider:
+    """Divides the inputs of a step into parts that go through the model one after the other."""
 
     max_tokens: int
     """Maximum number of pieces of a part with several inputs, padding included."""
     overhead: int
     """Fixed cost of a part, in pieces: more parts are worth it if they save more padding."""
 
-    def parts(self, lengths: IntArray) -> list[slice]:
+    def divide(self, lengths: IntArray) -> list[slice]:
         """The cheapest division of inputs, given their lengths in ascending order; the part with the longest is first.
 
         A part of b inputs costs b times its longest, plus ``overhead``.

@@ -36,12 +36,12 @@ from greenadapt.models.weights import (
 from greenadapt.progress import Bar, Progress
 from greenadapt.store.arrays import write_arrays
 from greenadapt.store.files import Json, write_json, write_lines
-from greenadapt.tasks.base import Encoder, Input, TaskData
+from greenadapt.tasks.base import Encoder, Item, TaskData
 from greenadapt.tasks.metrics import average, metric_of
 from greenadapt.training.batches import Dataset, TaskDataset
 from greenadapt.training.evaluation import Evaluation, stack
-from greenadapt.training.feed import Feed
 from greenadapt.training.loop import RunRecord, Step, Training
+from greenadapt.training.sampling import BatchSampler
 
 _REPEATED = 5  # times, beside predicted examples
 _REMEMBERED = 10
@@ -72,7 +72,7 @@ class FinetuneSetup:
     """The general model that is the memory of the trained one."""
     hint_seed: int | None = None
     """The seed whose training advises a development set, if the loss is soon small; ``None``: no advice."""
-    _inputs: dict[str, list[Input]] = field(init=False, default_factory=dict)
+    _inputs: dict[str, list[Item]] = field(init=False, default_factory=dict)
 
     @property
     def first_encoder(self) -> Encoder:
@@ -88,7 +88,7 @@ class FinetuneSetup:
         """The examples that a task is trained on."""
         return [*_REPEATED * list(data.train), *self.self_labelled] if self.self_labelled else data.train
 
-    def inputs(self, data: TaskData, kind: str, name: str) -> list[Input]:
+    def inputs(self, data: TaskData, kind: str, name: str) -> list[Item]:
         """The inputs of a set of ``kind`` ``dev`` or ``test``, tokenized once for all seeds.
 
         Warns of examples that are cut.
@@ -260,8 +260,8 @@ class FinetuneRun:
             self.n_inputs[data.name] = dataset.n_items
             self._chance[data.name] = dataset.chance
             datasets.append(replace(dataset, task=data.name or None, n_examples=len(data.train)))
-        feed = Feed(datasets, setup.train, seed, setup.sampling)
-        self.training = Training(self.model, feed, setup.machine, setup.run.max_tokens)
+        sampler = BatchSampler(datasets, setup.train, seed, setup.sampling)
+        self.training = Training(self.model, sampler, setup.machine, setup.run.max_tokens)
 
     def train(self, later: int = 0) -> None:
         """Make the remaining steps; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk.
@@ -313,7 +313,7 @@ class FinetuneRun:
         write_json(part, scores | {"counts": self._parts.counts(self.n_inputs)})
         part.replace(self.folder / SCORES)
 
-    def _attach(self, items: Sequence[Input]) -> MemoryInput | None:
+    def _attach(self, items: Sequence[Item]) -> MemoryInput | None:
         """Give the model, which is trained on ``items``, the general model as its memory; returns what reads for it,
         ``None`` if there is none.
         """

@@ -19,8 +19,8 @@ from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.weights import takes_segments, write_tensors
 from greenadapt.progress import Progress, handle_signals
 from greenadapt.store.files import Json, beside, hash_file, hash_json, read_own, replace_folder, write_json
-from greenadapt.training.batches import Batch, Cut, loss_sum
-from greenadapt.training.feed import Draw, Feed, Purpose, random_bits
+from greenadapt.training.batches import Batch, BatchDivider, loss_sum
+from greenadapt.training.sampling import BatchSampler, Purpose, SampledBatch, random_bits
 
 TENSORS, POSITION, RECORD = "state.safetensors", "state.json", "record.json"
 MAX_NORM = 1.0
@@ -105,7 +105,7 @@ class Step:
     grad_norm: float
     """Before clipping."""
     examples: int
-    """Number of items, see ``feed``."""
+    """Number of items, see ``sampling``."""
     pieces: int
     """Pieces in the model, in all processes, without padding."""
     task: str | None = None
@@ -116,7 +116,7 @@ class Step:
 class _StepShare:
     """The share of a process in a step."""
 
-    draw: Draw
+    sampled: SampledBatch
     batches: list[Batch]
     weight: float
     """The weight of the batches' loss in the gradient, which is 0 if the process has no example of its own."""
@@ -161,25 +161,27 @@ class RunRecord:
 class Training:
     """Trains a model by AdamW (Loshchilov and Hutter, arXiv 1711.05101) with a linear schedule.
 
-    ``model`` holds the embedding rows of the inputs of ``feed``, and is trained in place. All draws (task, order,
+    ``model`` holds the embedding rows of the inputs of ``sampler``, and is trained in place. All draws (task, order,
     mixture, dropout) are a function of the seed and the number of the step, so that weights, moments and this number
     are the whole state. Steps do not change weights without a gradient, such as those of other tasks.
     """
 
-    def __init__(self, model: Any, feed: Feed, machine: Machine, max_tokens: int = RunConfig.max_tokens) -> None:
-        train = feed.train
+    def __init__(
+        self, model: Any, sampler: BatchSampler, machine: Machine, max_tokens: int = RunConfig.max_tokens
+    ) -> None:
+        train = sampler.train
         self.model = model
         self.number = 0
         """The number of steps made."""
         self.shrink = 1.0
         """Factor by which weight decay has multiplied the rows of the embedding that the model does not hold."""
-        self.steps_an_epoch = feed.steps_an_epoch
-        self.n_steps = feed.n_steps
-        self._feed, self._machine, self._max_tokens = feed, machine, max_tokens
-        self._cut = Cut(max_tokens, machine.overhead)
+        self.steps_an_epoch = sampler.steps_an_epoch
+        self.n_steps = sampler.n_steps
+        self._sampler, self._machine, self._max_tokens = sampler, machine, max_tokens
+        self._divider = BatchDivider(max_tokens, machine.overhead)
         self._has_segments = takes_segments(model)
         # A step of one of several tasks does not use the weights of the others.
-        self._forward_model = machine.prepare(model, leaves_weights_out=len(feed.datasets) > 1)
+        self._forward_model = machine.prepare(model, leaves_weights_out=len(sampler.datasets) > 1)
         self._has_decay = any(weight.requires_grad for weight in model.get_input_embeddings().parameters())
         trainable = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         matrices = {name: weight for name, weight in trainable.items() if weight.ndim > 1}
@@ -294,25 +296,25 @@ class Training:
 
     def _share(self, step: int) -> _StepShare:
         """This process's share of a step, from 0."""
-        machine, draw = self._machine, self._feed.draw(step)
-        dataset, n_passes = draw.dataset, draw.n_passes
-        inputs = dataset.inputs_of(draw.items, draw.expanded)
+        machine, sampled = self._machine, self._sampler.draw(step)
+        dataset, n_passes = sampled.dataset, sampled.n_passes
+        inputs = dataset.inputs_of(sampled.items, sampled.expanded)
         own_inputs = inputs[machine.rank :: machine.processes]  # they are sorted by length: shares are similar
         has_inputs = len(own_inputs) > 0
         if not has_inputs:  # processes synchronize gradients, so each needs a batch
             own_inputs = inputs[:1]
         # Gradients are averaged over processes, and the loss is the mean over the terms of all of them.
         weight = machine.processes / max(dataset.n_terms(inputs, n_passes), 1) if has_inputs else 0.0
-        parts = self._cut.parts(dataset.lengths(own_inputs))
+        parts = self._divider.divide(dataset.lengths(own_inputs))
         batches = [dataset.batch(own_inputs[part], n_passes).to(machine.device) for part in parts]
-        return _StepShare(draw, batches, weight, int(dataset.lengths(inputs).sum()))
+        return _StepShare(sampled, batches, weight, int(dataset.lengths(inputs).sum()))
 
     def _gradient(self, share: _StepShare) -> torch.Tensor:
         """Compute the gradient of a step's batches; return the loss, () on the device."""
-        machine, dataset = self._machine, share.draw.dataset
+        machine, dataset = self._machine, share.sampled.dataset
         task = {} if dataset.task is None else {"task": dataset.task}
         self._forward_model.train()
-        machine.seed(int(random_bits(1, self._feed.seed, Purpose.DROPOUT, self.number, machine.rank)[0]))
+        machine.seed(int(random_bits(1, self._sampler.seed, Purpose.DROPOUT, self.number, machine.rank)[0]))
         self._optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=machine.device)
         for number, batch in enumerate(share.batches, 1):
@@ -326,7 +328,7 @@ class Training:
         return machine.total(total) / machine.processes
 
     def _update(self, share: _StepShare, mean_loss: torch.Tensor) -> Step:
-        train, number = self._feed.train, self.number + 1
+        train, number = self._sampler.train, self.number + 1
         epoch = self.epoch
         norm = torch.nn.utils.clip_grad_norm_(self._weights.values(), MAX_NORM)
         loss, grad_norm = torch.stack([mean_loss, norm]).tolist()
@@ -342,8 +344,8 @@ class Training:
         self._optimizer.step()
         self.number = number
         self.shrink *= 1 - rate * train.weight_decay * self._has_decay
-        draw = share.draw
-        return Step(number, epoch, loss, rate, grad_norm, len(draw.items), share.pieces, draw.dataset.task)
+        sampled = share.sampled
+        return Step(number, epoch, loss, rate, grad_norm, len(sampled.items), share.pieces, sampled.dataset.task)
 
 
 def _note_time(seconds: float, label: str, later: int, progress: Progress) -> None:

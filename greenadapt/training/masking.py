@@ -18,9 +18,9 @@ from greenadapt.progress import Bar
 from greenadapt.store.arrays import BoolArray, IntArray
 from greenadapt.tasks.base import Features
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.training.batches import Batch, Cut, loss_sum
-from greenadapt.training.feed import Purpose, random_bits
+from greenadapt.training.batches import Batch, BatchDivider, loss_sum
 from greenadapt.training.packed_text import VIEWS, PackedText
+from greenadapt.training.sampling import Purpose, random_bits
 
 _ALL_BITS = float(2**64)
 _MASKED, _REPLACED = 0.8, 0.1  # shares of the targets; the others are unchanged
@@ -143,9 +143,9 @@ class MaskedDataset:
         if self.memory is not None:
             extra |= self.memory.read(features)
         return Batch(
-            torch.from_numpy(features.padded(self.rows.compact(ids), self.pad_id)),
+            torch.from_numpy(features.pad(self.rows.compact(ids), self.pad_id)),
             torch.from_numpy(features.mask),
-            torch.from_numpy(features.padded(types, 0)),
+            torch.from_numpy(features.pad(types, 0)),
             torch.from_numpy(np.concatenate([item.targets for item in inputs])),
             extra,
         )
@@ -194,7 +194,7 @@ class MaskedSample:
         dataset, has_segments = self.dataset, takes_segments(model)
         sums: list[torch.Tensor] = []
         n_targets = 0
-        for part in Cut(max_tokens, machine.overhead).parts(dataset.lengths(numbers)):
+        for part in BatchDivider(max_tokens, machine.overhead).divide(dataset.lengths(numbers)):
             batch = dataset.batch(numbers[part], 0).to(machine.device)
             try:
                 with torch.inference_mode(), machine.autocast():

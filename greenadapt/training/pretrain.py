@@ -18,10 +18,10 @@ from greenadapt.models.weights import begin_memory
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json, write_json, write_lines
 from greenadapt.tasks.base import Encoder
-from greenadapt.training.feed import Feed
 from greenadapt.training.loop import RunRecord, Step, Training
 from greenadapt.training.masking import MaskedDataset, MaskedSample, Masking
 from greenadapt.training.packed_text import PackedText
+from greenadapt.training.sampling import BatchSampler
 
 TRAIN, HELDOUT = "train", "heldout"
 HEAD_LEARNING_RATE = 1e-3
@@ -102,8 +102,8 @@ class PretrainRun:
 
     def _training_of(self, train: TrainConfig) -> Training:
         setup = self.setup
-        feed = Feed([self._dataset], train, setup.config.seed)
-        return Training(self.opened.model, feed, setup.machine, setup.run.max_tokens)
+        sampler = BatchSampler([self._dataset], train, setup.config.seed)
+        return Training(self.opened.model, sampler, setup.machine, setup.run.max_tokens)
 
     def _train_head(self) -> None:
         """Train a new head with a frozen encoder."""

@@ -15,9 +15,9 @@ import numpy as np
 from greenadapt.errors import InputError, pluralize
 from greenadapt.store.files import Json, read_own, replace_json
 from greenadapt.tasks.conll import Sentence
-from greenadapt.training.feed import Purpose, random_bits
 from greenadapt.training.finetune import FinetuneRun, FinetuneSetup
 from greenadapt.training.loop import STATE_HINT
+from greenadapt.training.sampling import Purpose, random_bits
 
 _PREDICTED_PER_LABELLED = 10
 _MIN_SCORE = 0.8

@@ -94,15 +94,15 @@ class Curvature(NamedTuple):
     remainder: float
 
 
-def changes(table: Array, start: Array, threads: int = 1) -> Changes:
+def find_changes(table: Array, start: Array, threads: int = 1) -> Changes:
     """The changes of ``table`` since ``start``, both ``(n, dim)``."""
 
-    def changed(begin: int) -> tuple[Array, Array]:
+    def compare(begin: int) -> tuple[Array, Array]:
         added = table[begin : begin + _BLOCK] - start[begin : begin + _BLOCK]
         rows = np.flatnonzero(added.any(axis=1))
         return (rows + begin).astype(np.int32), added[rows].astype(bfloat16)
 
-    return _joined(_blocks(changed, len(start), threads), start.shape[1])
+    return _concatenate(_blocks(compare, len(start), threads), start.shape[1])
 
 
 def add(tables: Sequence[Array], changed: Changes, threads: int = 1) -> None:
@@ -127,7 +127,7 @@ def _blocks(work: Callable[[int], Result], n: int, threads: int) -> list[Result]
         return list(pool.map(work, begins))
 
 
-def _joined(blocks: Sequence[tuple[Array, Array]], dim: int) -> Changes:
+def _concatenate(blocks: Sequence[tuple[Array, Array]], dim: int) -> Changes:
     if not blocks:
         return Changes(np.zeros(0, np.int32), np.zeros((0, dim), np.uint16))
     rows, added = zip(*blocks, strict=True)
@@ -191,7 +191,7 @@ def merge(
             total[rows], nodes[rows, None], steps[rows + begin, None], curvature
         )
 
-    return _joined(_blocks(merge_block, shape[0], threads), shape[1])
+    return _concatenate(_blocks(merge_block, shape[0], threads), shape[1])
 
 
 def _scale_changes(total: Array, nodes: Array, steps: Array, curvature: Curvature) -> Array:
@@ -263,7 +263,7 @@ class Trainer:
         """The changes since the last ``apply``: a message for each slice."""
         threads, tables = self._config.workers, list(zip(self._current, self._start, strict=True))
         return [
-            tuple(changes(table[i::n_slices], start[i::n_slices], threads) for table, start in tables)
+            tuple(find_changes(table[i::n_slices], start[i::n_slices], threads) for table, start in tables)
             for i in range(n_slices)
         ]
 

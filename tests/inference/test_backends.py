@@ -32,7 +32,7 @@ from greenadapt.stages.session import Session
 from greenadapt.store.arrays import write_arrays
 from greenadapt.store.files import hash_file
 from greenadapt.store.workspace import Workspace
-from greenadapt.tasks.base import Feature, Input, make_task
+from greenadapt.tasks.base import Feature, Item, make_task
 from tests.conftest import Notes, tiny_model_in
 from tests.support.small_tasks import FAMILIES, TASK_MODELS, expand, sentences
 
@@ -204,7 +204,7 @@ def test_fast_products_of_int8_are_for_processors_that_do_not_overflow(
     assert has_vnni(tmp_path) == expected
 
 
-def examples_of(checkpoint: Checkpoint, head: str) -> Iterator[Input]:
+def examples_of(checkpoint: Checkpoint, head: str) -> Iterator[Item]:
     """Random inputs of many lengths, and one with a padding piece within."""
     draw = np.random.default_rng(0)
     for n in (1, 5, 17, 30, 30):
@@ -212,7 +212,7 @@ def examples_of(checkpoint: Checkpoint, head: str) -> Iterator[Input]:
         types = np.sort(draw.integers(0, 1 + checkpoint.architecture.has_segments, n)).astype(np.int32)
         units = np.zeros(1, np.int32) if head == "SequenceClassification" else np.arange(n, dtype=np.int32)
         feature = [Feature(ids, types, units)]
-        yield Input(feature, feature, len(units))
+        yield Item(feature, feature, len(units))
 
 
 HEAD_OF = {

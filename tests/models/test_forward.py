@@ -18,7 +18,7 @@ from greenadapt.models.forward import TorchRunner, outputs
 from greenadapt.models.rows import Rows
 from greenadapt.models.streaming import Inference, ViewOutputs, pool_views
 from greenadapt.models.weights import open_model
-from greenadapt.tasks.base import Feature, Input
+from greenadapt.tasks.base import Feature, Item
 from tests.support.small_inputs import ROUNDING
 from tests.support.small_tasks import EVERY_HEAD, TinyModel
 
@@ -46,11 +46,11 @@ class Task:
             return Feature(ids, types, np.zeros(1, np.int32))
         return Feature(ids, types, self.random.integers(-1, n_units, n).astype(np.int32))
 
-    def example(self) -> Input:
+    def example(self) -> Item:
         n_units = 1 if self.head == "SequenceClassification" else int(self.random.integers(1, 8))
         n_features = 1 if self.head == "SequenceClassification" else int(self.random.integers(1, 4))
         base, expanded = ([self.feature(n_units) for _ in range(n_features)] for _ in range(2))
-        return Input(base, expanded, n_units)
+        return Item(base, expanded, n_units)
 
     def alone(self, feature: Feature) -> np.ndarray:
         """One input through plain transformers: (n, k) or (1, k)."""
@@ -115,7 +115,7 @@ def test_blocks_keep_the_order(task: Task) -> None:
 def test_examples_are_read_as_they_are_needed(task: Task) -> None:
     read: list[int] = []
 
-    def endless() -> Iterator[Input]:
+    def endless() -> Iterator[Item]:
         while True:
             example = task.example()
             read.append(sum(len(feature) for feature in (*example.base, *example.expanded)))
@@ -161,7 +161,7 @@ def test_a_cpu_computes_what_its_caches_hold(task: Task, monkeypatch: pytest.Mon
 def test_equal_inputs_are_computed_once(task: Task) -> None:
     different, equal = task.example(), [task.feature(3), task.feature(3)]
     copy = [Feature(f.ids.copy(), f.types.copy(), f.units.copy()) for f in equal]
-    examples = [Input(equal, copy, 3), different, Input(equal, equal, 3)]
+    examples = [Item(equal, copy, 3), different, Item(equal, equal, 3)]
     shapes = shapes_seen(task)
     got = list(outputs(task.model, task.rows, examples, task.run))
     assert sum(n for n, _ in shapes) == len(equal) + len(different.base) + len(different.expanded)
@@ -169,7 +169,7 @@ def test_equal_inputs_are_computed_once(task: Task) -> None:
         np.testing.assert_array_equal(output.base, output.expanded)
     ids, units = np.arange(9, 15, dtype=np.int32), np.zeros(6, np.int32)
     first, second = (Feature(ids, np.full(6, kind, np.int32), units) for kind in (0, 1))  # by their segments alone
-    (output,) = outputs(task.model, task.rows, [Input([first], [second], 1)], task.run)
+    (output,) = outputs(task.model, task.rows, [Item([first], [second], 1)], task.run)
     assert np.abs(output.base - output.expanded).max() > 1e-3
 
 

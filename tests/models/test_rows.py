@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from greenadapt.models.rows import Rows, RowTable
 from greenadapt.models.weights import StreamedRows, open_model
 from greenadapt.store.arrays import ArrayFile, write_arrays
-from greenadapt.tasks.base import Feature, Input
+from greenadapt.tasks.base import Feature, Item
 from tests.support.mapped_pages import file_backed_bytes
 from tests.support.small_tasks import EVERY_FAMILY, TinyModel, expanded
 
@@ -22,8 +22,8 @@ def feature(ids: Sequence[int]) -> Feature:
     return Feature(np.array(ids, np.int32), np.zeros(len(ids), np.int32), np.zeros(len(ids), np.int32))
 
 
-def views(base: Sequence[int], expanded: Sequence[int]) -> Input:
-    return Input([feature(base)], [feature(expanded)], 1)
+def views(base: Sequence[int], expanded: Sequence[int]) -> Item:
+    return Item([feature(base)], [feature(expanded)], 1)
 
 
 @given(

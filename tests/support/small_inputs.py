@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from greenadapt.tasks.base import Feature, Input
+from greenadapt.tasks.base import Feature, Item
 
 NER, TEXTS, QA = "TokenClassification", "SequenceClassification", "QuestionAnswering"
 ROUNDING = 1e-5
@@ -28,14 +28,14 @@ def _feature(draw: np.random.Generator, n: int, head: str) -> Feature:
     return Feature(ids, np.zeros(n, np.int32), units, target.astype(np.int64))
 
 
-def items_of(head: str = NER, n_items: int = 11, longest: int = 20, seed: int = 0) -> list[Input]:
+def items_of(head: str = NER, n_items: int = 11, longest: int = 20, seed: int = 0) -> list[Item]:
     """Examples with one input, two for QA, of 4 to ``longest`` pieces."""
     draw = np.random.default_rng(seed)
 
     def view() -> list[Feature]:
         return [_feature(draw, int(draw.integers(4, longest + 1)), head) for _ in range(2 if head == QA else 1)]
 
-    return [Input(view(), view(), 1) for _ in range(n_items)]
+    return [Item(view(), view(), 1) for _ in range(n_items)]
 
 
 def by_hand(features: list[Feature]) -> dict[str, torch.Tensor]:

@@ -21,16 +21,16 @@ from greenadapt.tasks.conll import (
     Sentence,
     Split,
     conll_sentences,
-    cut,
     entities,
     entity_counts,
     entity_f1,
     entity_scores,
+    find_most_probable,
     iob2,
-    most_probable,
+    parse_tagged,
     read_conll,
+    split_sentence,
     split_text,
-    tagged_record,
     usual_split,
 )
 from tests.conftest import Notes
@@ -174,15 +174,15 @@ SPAN = {"start": 0, "end": 21}
     ],
 )
 def test_entities_by_characters(record: dict[str, object]) -> None:
-    sentence = tagged_record({"id": 7, "text": TEXT_OF_SPANS, **record}, "here")
+    sentence = parse_tagged({"id": 7, "text": TEXT_OF_SPANS, **record}, "here")
     assert sentence == Sentence((*WORDS[0], "."), ("B-Disease", "I-Disease", "O", "O", "O"))
 
 
 def test_entities_within_words_are_counted() -> None:
     counts = Counter[str]()
     record = {"text": "a (mild) rash", "label": [[3, 6, "X"], [9, 13, "Y"]]}
-    assert tagged_record(record, "here", "whitespace", counts).tags == ("O", "B-X", "B-Y")
-    assert tagged_record(record, "here", counts=counts).tags == ("O", "O", "B-X", "O", "B-Y")
+    assert parse_tagged(record, "here", "whitespace", counts).tags == ("O", "B-X", "B-Y")
+    assert parse_tagged(record, "here", counts=counts).tags == ("O", "O", "B-X", "O", "B-Y")
     assert counts["widened"] == 2  # (mild) and mild
 
 
@@ -191,7 +191,7 @@ def test_sentences_have_their_document(tmp_path: Path, line: str) -> None:
     sentences = read(tmp_path, f"{line}\n\na\tO\n\nb\tO\n\n{line}\n\nc\tO\n")
     assert [sentence.group.rpartition(" ")[2] for sentence in sentences] == ["1", "1", "2"]
     assert [sentence.group for sentence in read(tmp_path, "a\tO\n\nb\tO\n")] == ["", ""]
-    assert tagged_record({"tokens": ["a"], "tags": ["O"], "doc_id": 7}, "line 1").group == "7"
+    assert parse_tagged({"tokens": ["a"], "tags": ["O"], "doc_id": 7}, "line 1").group == "7"
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_wrong_files_name_line_and_column(tmp_path: Path, content: str, message:
 )
 def test_wrong_records(record: dict[str, object], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        tagged_record(record, "here")
+        parse_tagged(record, "here")
     assert message in caught.value.message
     assert caught.value.hint
 
@@ -287,7 +287,7 @@ def test_the_most_probable_labels_are_those_of_a_search_of_all(n_types: int, n_w
     for _ in range(30):
         scores = draw.normal(size=(n_words, len(labels)))
         best = paths[scores[np.arange(n_words), paths].sum(axis=1).argmax()]
-        assert most_probable(scores, labels).tolist() == best.tolist()
+        assert find_most_probable(scores, labels).tolist() == best.tolist()
         n_changed += bool((best != scores.argmax(axis=1)).any())
     assert n_changed > 5
 
@@ -338,7 +338,7 @@ def test_chunks_restore_the_sentence_and_cut_no_span_that_fits(
 ) -> None:
     size = st.lists(st.integers(1, 3), min_size=len(tags), max_size=len(tags)).map(np.array)
     sizes = [data.draw(size).astype(np.int64), data.draw(size).astype(np.int64)]
-    chunks = cut(sizes, tags, words, pieces)
+    chunks = split_sentence(sizes, tags, words, pieces)
     assert list(chain.from_iterable(range(*chunk) for chunk in chunks)) == list(range(len(tags)))
     assert all(end > begin for begin, end in chunks)
     assert words is None or all(length <= words for length in lengths(chunks))

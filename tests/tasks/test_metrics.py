@@ -14,7 +14,7 @@ from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.metrics import (
     FEWEST,
     average,
-    chosen_metric,
+    choose_metric,
     gap_covered,
     interval,
     metric_of,
@@ -73,17 +73,17 @@ def test_paths_into_the_scores_of_each_kind() -> None:
 )
 def test_scores_that_are_none(task: Task[Any], metric: str, known: str) -> None:
     with pytest.raises(InputError) as caught:
-        chosen_metric(metric, task, "tasks.toml, task a")
+        choose_metric(metric, task, "tasks.toml, task a")
     assert str(caught.value).startswith(f"tasks.toml, task a: metric {metric!r} is not a score of this task")
     assert f"known are {known}" in str(caught.value)
 
 
 def test_what_is_chosen_once_the_labels_are_known() -> None:
-    assert chosen_metric(None, CLASSES, "a") == "macro_f1"
-    assert chosen_metric("by_class.New.York.f1", CLASSES, "a") == "by_class.New.York.f1"
-    assert chosen_metric("by_type.gene.x.f1", NER, "a") == "by_type.gene.x.f1"
+    assert choose_metric(None, CLASSES, "a") == "macro_f1"
+    assert choose_metric("by_class.New.York.f1", CLASSES, "a") == "by_class.New.York.f1"
+    assert choose_metric("by_type.gene.x.f1", NER, "a") == "by_type.gene.x.f1"
     with pytest.raises(InputError, match="which no training example has: they have Disease, gene"):
-        chosen_metric("by_type.B-Disease.f1", NER, "a")
+        choose_metric("by_type.B-Disease.f1", NER, "a")
 
 
 def mean(sums: Array) -> Array:

@@ -15,8 +15,8 @@ from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
 from greenadapt.store.arrays import Array
-from greenadapt.tasks.base import Encoder, Feature, Input, load_task, make_task
-from greenadapt.tasks.qa import QuestionTask, Window, strided, windows
+from greenadapt.tasks.base import Encoder, Feature, Item, load_task, make_task
+from greenadapt.tasks.qa import QuestionTask, Window, strided_windows, windows
 from greenadapt.tasks.questions import GoldAnswer, Question
 from greenadapt.tasks.spans import word_units
 from greenadapt.tokenization.added_words import AddedWords, new_entries
@@ -83,7 +83,7 @@ def test_targets_are_the_pieces_of_the_answer(encoder: Encoder) -> None:
             assert len({tuple(feature.ids.tolist()) for feature in features}) == len(features)
 
 
-def drawn(items: Sequence[Input]) -> list[list[list[int]]]:
+def drawn(items: Sequence[Item]) -> list[list[list[int]]]:
     return [[feature.ids.tolist() for feature in views.base if not feature.target.any()] for views in items]
 
 
@@ -214,7 +214,7 @@ def test_windows_questions_and_answers_of_the_released_code_of_gmap(encoder: Enc
     assert counts["cut"] == 1
     pieces = encoder.tokenizer.encode(LONG)
     for features, m in ((views.base, len(pieces.base.ids)), (views.expanded, len(pieces.expanded.ids))):
-        expected = strided(m, 8, 16, 64, encoder.n_special_pair)
+        expected = strided_windows(m, 8, 16, 64, encoder.n_special_pair)
         n_active = [int((feature.units >= 0).sum()) for feature in features]
         assert n_active == [window.a_r - window.a_l for window in expected]
     [trained] = task.training([question], encoder, 0, Silent())
@@ -302,7 +302,7 @@ def as_in_bert(m: int, room: int, stride: int) -> tuple[list[tuple[int, int]], l
 
 @given(m=st.integers(0, 900), q=st.integers(0, 64), stride=st.integers(1, 400), max_length=st.integers(80, 384))
 def test_strided_windows_are_those_of_berts_code(m: int, q: int, stride: int, max_length: int) -> None:
-    sequence = strided(m, q, stride, max_length, 3)
+    sequence = strided_windows(m, q, stride, max_length, 3)
     spans, owners = as_in_bert(m, max_length - 3 - q, stride)
     assert [(window.begin, window.end) for window in sequence] == spans
     assert [number for number, window in enumerate(sequence) for _ in range(window.a_l, window.a_r)] == owners
@@ -310,6 +310,6 @@ def test_strided_windows_are_those_of_berts_code(m: int, q: int, stride: int, ma
 
 
 def test_a_question_leaves_room_for_a_strided_window() -> None:
-    assert strided(3, 60, 128, 64, 3) == [Window(0, 1, 0, 0), Window(1, 2, 0, 0), Window(2, 3, 0, 0)]
+    assert strided_windows(3, 60, 128, 64, 3) == [Window(0, 1, 0, 0), Window(1, 2, 0, 0), Window(2, 3, 0, 0)]
     with pytest.raises(InputError, match="a question of 61 pieces, at most 60"):
-        strided(3, 61, 128, 64, 3)
+        strided_windows(3, 61, 128, 64, 3)

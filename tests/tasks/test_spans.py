@@ -21,7 +21,7 @@ from greenadapt.tasks.spans import (
     find_units,
     furthest_words,
     merge_candidates,
-    ranked,
+    rank,
     score_answer,
     with_carried_ends,
     word_units,
@@ -174,7 +174,7 @@ def candidates_of(logits: list[float], null: float | None = None, document: str 
 @pytest.mark.slow
 @given(LOGITS, st.none() | st.floats(-50, 50))
 def test_scores_are_the_softmax_over_all(logits: list[float], null: float | None) -> None:
-    ranking = ranked(candidates_of(logits, null))
+    ranking = rank(candidates_of(logits, null))
     if not logits and null is None:
         assert [(candidate.text, candidate.start, score) for candidate, score in ranking] == [("", None, 0.0)]
         return
@@ -194,7 +194,7 @@ def test_scores_are_the_softmax_over_all(logits: list[float], null: float | None
     ],
 )
 def test_no_answer_needs_a_logit_higher_by_the_threshold(null: float, threshold: float, first: str) -> None:
-    ranking = ranked(candidates_of([3.0, 1.0], null), threshold)
+    ranking = rank(candidates_of([3.0, 1.0], null), threshold)
     assert ("no answer" if ranking[0][0].start is None else "a span") == first
     assert len(ranking) == 3
     # The probability does not know the threshold.

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenadapt.models.rows import Rows
-from greenadapt.tasks.base import Feature, Input
-from greenadapt.training.batches import Batch, Cut, TaskDataset, loss_sum
+from greenadapt.tasks.base import Feature, Item
+from greenadapt.training.batches import Batch, BatchDivider, TaskDataset, loss_sum
 
 
 def _feature(ids: list[int], target: object) -> Feature:
@@ -24,7 +24,7 @@ def _ner(*ids: int) -> Feature:
 
 def _table() -> TaskDataset:
     base, shared = [_ner(1, 20, 30, 40)], [_ner(1, 20)]
-    items = [Input(base, [_ner(1, 50, 40)], 1), Input(shared, shared, 1)]
+    items = [Item(base, [_ner(1, 50, 40)], 1), Item(shared, shared, 1)]
     return TaskDataset.of(items, Rows(np.array([0, 1, 20, 30, 40, 50])), "TokenClassification", 0)
 
 
@@ -45,7 +45,7 @@ def test_inputs_are_those_of_the_chosen_view_in_the_models_rows() -> None:
 
 def test_one_example_can_have_several_inputs() -> None:
     windows = [_feature([1, 2, 3], [1, 2]), _feature([1, 4], [0, 0]), _feature([1, 5, 6, 7], [3, 3])]
-    items = [Input(windows[:2], windows[2:], 3), Input([], [], 0), Input(windows[2:], windows[:2], 3)]
+    items = [Item(windows[:2], windows[2:], 3), Item([], [], 0), Item(windows[2:], windows[:2], 3)]
     table = TaskDataset.of(items, Rows.all(9), "QuestionAnswering", 0)
     numbers = table.inputs_of(np.array([2, 1, 0]), np.array([True, False, False]))
     assert table.lengths(numbers).tolist() == [2, 2, 3, 3]
@@ -65,7 +65,7 @@ def _cost(lengths: list[int], bounds: list[int], overhead: int) -> int:
 )
 def test_the_cut_is_the_cheapest_that_fits(lengths: list[int], max_tokens: int, overhead: int) -> None:
     n = len(lengths)
-    parts = Cut(max_tokens, overhead).parts(np.array(lengths))
+    parts = BatchDivider(max_tokens, overhead).divide(np.array(lengths))
     bounds = [part.start for part in reversed(parts)] + [n]
     assert [part.stop for part in parts] == bounds[:0:-1]
     assert bounds[0] == 0

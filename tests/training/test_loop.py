@@ -17,10 +17,9 @@ from greenadapt.errors import InputError, ResourceError
 from greenadapt.models.machine import Machine
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import open_model, trained_table, write_model
-from greenadapt.tasks.base import Input
+from greenadapt.tasks.base import Item
 from greenadapt.training import loop
 from greenadapt.training.batches import TaskDataset
-from greenadapt.training.feed import Feed, draw_pass
 from greenadapt.training.loop import (
     TENSORS,
     Position,
@@ -30,6 +29,7 @@ from greenadapt.training.loop import (
     load_state,
     save_state,
 )
+from greenadapt.training.sampling import BatchSampler, draw_pass
 from tests.conftest import Notes
 from tests.support.small_inputs import NER, QA, ROUNDING, TEXTS, assert_same, by_hand, items_of, weights_of
 from tests.support.small_tasks import expanded, read_json
@@ -48,13 +48,13 @@ def _model(build: Build, head: str = NER, **config: Any) -> Any:
 
 
 def _training(
-    model: Any, train: TrainConfig = TRAIN, head: str = NER, items: list[Input] | None = None, max_tokens: int = 4096
+    model: Any, train: TrainConfig = TRAIN, head: str = NER, items: list[Item] | None = None, max_tokens: int = 4096
 ) -> Training:
-    feed = Feed([TaskDataset.of(items or items_of(head), Rows.all(400), head, 0)], train, SEED)
-    return Training(model, feed, Machine.start("float32"), max_tokens)
+    sampler = BatchSampler([TaskDataset.of(items or items_of(head), Rows.all(400), head, 0)], train, SEED)
+    return Training(model, sampler, Machine.start("float32"), max_tokens)
 
 
-def _plain(model: Any, items: list[Input], train: TrainConfig) -> list[float]:
+def _plain(model: Any, items: list[Item], train: TrainConfig) -> list[float]:
     """The same training as one would write it by hand with transformers: one batch a step, its own loss."""
     n = len(items)
     per_epoch = -(-n // train.batch_size)
@@ -108,8 +108,8 @@ def test_only_the_rows_that_occur_learn_what_the_whole_table_learns(tiny_model: 
     written = []
     for rows in (Rows.all(checkpoint.n_rows), Rows.of(items, 0, (2, 3))):
         model = open_model(checkpoint, NER, {"num_labels": 3}, rows, seed=5)
-        feed = Feed([TaskDataset.of(items, rows, NER, 0)], replace(TRAIN, weight_decay=0.1), SEED)
-        training = Training(model, feed, Machine.start("float32"), max_tokens=60)
+        sampler = BatchSampler([TaskDataset.of(items, rows, NER, 0)], replace(TRAIN, weight_decay=0.1), SEED)
+        training = Training(model, sampler, Machine.start("float32"), max_tokens=60)
         assert [step.number for step in training.train_steps()] == [1, 2, 3, 4, 5, 6]
         table = trained_table(model, rows, checkpoint, training.shrink)
         write_model(model, table, tmp_path / str(len(rows)))
@@ -147,8 +147,10 @@ def test_two_processes_compute_the_gradient_of_one(
         if rank is not None:
             machine = type("", (OneOfTwo,), {"rank": rank})(**vars(machine))
         model = _model(tiny_model, **NO_DROPOUT)
-        feed = Feed([TaskDataset.of(items_of(), Rows.all(400), NER, 0)], replace(TRAIN, batch_size=batch_size), SEED)
-        training = Training(model, feed, machine, max_tokens=40)
+        sampler = BatchSampler(
+            [TaskDataset.of(items_of(), Rows.all(400), NER, 0)], replace(TRAIN, batch_size=batch_size), SEED
+        )
+        training = Training(model, sampler, machine, max_tokens=40)
         losses.append(next(training.train_steps()).loss)
         gradients.append({name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None})
     assert sum(losses[1:]) == pytest.approx(losses[0], abs=1e-6)

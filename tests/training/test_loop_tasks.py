@@ -18,8 +18,8 @@ from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Feature
 from greenadapt.training import loop
 from greenadapt.training.batches import TaskDataset
-from greenadapt.training.feed import Feed
 from greenadapt.training.loop import Training, learning_rate
+from greenadapt.training.sampling import BatchSampler
 from tests.support.small_inputs import NER, QA, TEXTS, assert_same, by_hand, items_of, weights_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -36,9 +36,9 @@ def _model(build: Build) -> MultitaskModel:
     return MultitaskModel.of(encoder, specs, SEED)
 
 
-def _plain(model: MultitaskModel, items: Any, feed: Feed) -> list[float]:
+def _plain(model: MultitaskModel, items: Any, sampler: BatchSampler) -> list[float]:
     """The same training as one would write it by hand: one task a step, its own loss, AdamW."""
-    train, n_steps = feed.train, feed.n_steps
+    train, n_steps = sampler.train, sampler.n_steps
     decayed = [w for _, w in model.named_parameters() if w.ndim > 1]
     undecayed = [w for _, w in model.named_parameters() if w.ndim <= 1]
     groups = [{"params": decayed, "weight_decay": train.weight_decay}, {"params": undecayed, "weight_decay": 0.0}]
@@ -47,7 +47,7 @@ def _plain(model: MultitaskModel, items: Any, feed: Feed) -> list[float]:
     losses = []
     model.train()
     for step in range(n_steps):
-        draw = feed.draw(step)
+        draw = sampler.draw(step)
         task = draw.dataset.task
         assert task is not None
         features: list[Feature] = []
@@ -83,10 +83,10 @@ def test_it_learns_what_plain_torch_learns(tiny_model: Build, monkeypatch: pytes
         for name, inputs in items.items()
     ]
     train = TrainConfig(epochs=2, batch_size=4, learning_rate=1e-3, weight_decay=0.1, warmup=0.25, max_steps=12)
-    feed = Feed(datasets, train, SEED, SamplingConfig("anneal"))
+    sampler = BatchSampler(datasets, train, SEED, SamplingConfig("anneal"))
     ours, theirs = _model(tiny_model), _model(tiny_model)
-    training = Training(ours, feed, Machine.start("float32"), max_tokens=30)
-    assert [step.loss for step in training.train_steps()] == pytest.approx(_plain(theirs, items, feed), abs=1e-5)
+    training = Training(ours, sampler, Machine.start("float32"), max_tokens=30)
+    assert [step.loss for step in training.train_steps()] == pytest.approx(_plain(theirs, items, sampler), abs=1e-5)
     assert_same(weights_of(theirs), weights_of(ours), atol=2e-6)
     rates = [learning_rate(k, 12, 0.25, 1e-3) for k in range(12)]
     assert training.shrink == pytest.approx(np.prod([1 - 0.1 * rate for rate in rates]), abs=1e-12)

@@ -23,7 +23,7 @@ from greenadapt.tasks.base import TaskData
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 from greenadapt.training import self_training
-from greenadapt.training.feed import Purpose, random_bits
+from greenadapt.training.sampling import Purpose, random_bits
 from greenadapt.training.self_training import confident_sentences
 from tests.conftest import tiny_model_in
 from tests.support.small_tasks import adapted, ner_request, sentences, session

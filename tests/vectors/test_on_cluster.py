@@ -24,9 +24,9 @@ from greenadapt.vectors.on_cluster import (
     Trainer,
     add,
     assign_parts,
-    changes,
     curvatures,
     expected_steps,
+    find_changes,
     merge,
     round_size,
 )
@@ -52,7 +52,7 @@ def test_merged_rows_are_where_one_node_would_have_come(n_nodes: int) -> None:
     values = np.array([0.01, 0.01, 0.2, 0.5, 1, 2])  # the rest, and four large ones
     apart = _descended(start @ turn, goal @ turn, values, STEPS) @ turn.T
     curvature = Curvature(turn[:, 2:], values[2:], 0.01)
-    merged_changes = merge([changes(apart, start)] * n_nodes, start.shape, RATE * STEPS, curvature)
+    merged_changes = merge([find_changes(apart, start)] * n_nodes, start.shape, RATE * STEPS, curvature)
     together = _descended(start @ turn, goal @ turn, values, n_nodes * STEPS) @ turn.T
     add([start], merged_changes)
     np.testing.assert_allclose(start, together, atol=0.02)
@@ -62,7 +62,7 @@ def test_a_row_is_merged_over_the_nodes_that_changed_it_and_only_changed_rows_ar
     start = np.zeros((5, 6), np.float32)
     first, second = start.copy(), start.copy()
     first[1], first[3], second[3] = 1, 1, 3
-    sent = [changes(first, start), changes(second, start)]
+    sent = [find_changes(first, start), find_changes(second, start)]
     assert [changed.rows.tolist() for changed in sent] == [[1, 3], [3]]
     curvature = Curvature(np.eye(6, 4, dtype=np.float32), np.full(4, 1e9), 1e9)  # each has arrived: the mean
     add([start], merge(sent, start.shape, np.ones(5), curvature))

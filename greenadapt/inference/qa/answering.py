@@ -25,7 +25,7 @@ from greenadapt.store.files import Json
 from greenadapt.tasks.metrics import interval, paired_bootstrap, resample
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
-from greenadapt.tasks.spans import AnswerCandidates, ranked, score_answer
+from greenadapt.tasks.spans import AnswerCandidates, rank, score_answer
 
 MEASURES = ("em", "f1", "substr")
 BASE_MODEL, MODEL = "base_model", "mean"
@@ -248,7 +248,7 @@ class Answerer:
         answers = {}
         for name, candidates in sets.items():
             model = self._models.get(name, self._models[MODEL])  # the sets of one tokenization are of our model
-            best = ranked(candidates, model.task.null_threshold)
+            best = rank(candidates, model.task.null_threshold)
             answers[name] = [candidate.as_located(score) for candidate, score in best]
         model_answers, candidates = answers.pop(MODEL), sets[MODEL]
         question = self.question_set.questions[lookup.id].question

@@ -16,7 +16,7 @@ from greenadapt.store.files import Json
 from greenadapt.tasks.base import Encoder
 from greenadapt.tasks.qa import QuestionTask, longest_question
 from greenadapt.tasks.questions import Question
-from greenadapt.tasks.spans import AnswerCandidates, Candidate, merge_candidates, ranked
+from greenadapt.tasks.spans import AnswerCandidates, Candidate, merge_candidates, rank
 
 MAX_CHARS = 300
 
@@ -138,7 +138,7 @@ def answers(model: QaModel, question_set: QuestionSet, config: QaConfig) -> Iter
     lookups = chain.from_iterable(look_up([model], block, config) for block in split_in_blocks(question_set.lookups()))
     for lookup in merge_lookups(lookups, question_set.n_lookups, config.n_best):
         candidates = next(iter(lookup.found.values()), AnswerCandidates(()))  # of the model's only set
-        best = ranked(candidates, model.task.null_threshold)[: config.top]
+        best = rank(candidates, model.task.null_threshold)[: config.top]
         yield [candidate.as_dict(score) for candidate, score in best]
 
 

@@ -17,7 +17,7 @@ from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.memory.fusion import attach_logits_fusion, attach_memory
 from greenadapt.models.weights import open_encoder
 from greenadapt.store.arrays import offsets_of
-from greenadapt.tasks.base import Encoder, Features, Input
+from greenadapt.tasks.base import Encoder, Features, Item
 from greenadapt.tokenization.added_words import AddedWords
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 from greenadapt.tokenization.export import copy_tokenizers
@@ -74,7 +74,7 @@ class MemoryReader:
         ends = offsets_of(sizes)[np.cumsum(inputs.lengths)]
         return Features(base, np.repeat(inputs.types, sizes), np.diff(ends, prepend=0))
 
-    def n_cut(self, examples: Iterable[Input]) -> int:
+    def n_cut(self, examples: Iterable[Item]) -> int:
         """The number of examples with an input that is truncated for the general model."""
         lengths = (self._base_pieces(_inputs_of(views)).lengths for views in examples)
         return sum(int(of_example.max(initial=0)) > self.max_length for of_example in lengths)
@@ -84,11 +84,11 @@ class MemoryReader:
         has segment embeddings.
         """
         pieces = self.in_base_pieces(inputs)
-        arrays = {"memory_ids": pieces.padded(pieces.ids, self.pad_id)}
+        arrays = {"memory_ids": pieces.pad(pieces.ids, self.pad_id)}
         if not pieces.is_piece.all():
             arrays["memory_mask"] = pieces.mask
         if self.has_segments:
-            arrays["memory_types"] = pieces.padded(pieces.types, 0)
+            arrays["memory_types"] = pieces.pad(pieces.types, 0)
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     def _truncate(self, inputs: Features) -> Features:
@@ -99,7 +99,7 @@ class MemoryReader:
         return Features(inputs.ids[mask], inputs.types[mask], np.minimum(lengths, self.max_length))
 
 
-def _inputs_of(views: Input) -> Features:
+def _inputs_of(views: Item) -> Features:
     """All inputs of an example, without duplicates where both views share them."""
     return Features.of([*views.base, *(views.expanded if views.expanded is not views.base else [])])
 

@@ -36,7 +36,7 @@ from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.progress import PrefixedProgress, Progress, Silent
 from greenadapt.store.files import Json
 from greenadapt.tasks.base import Encoder, Task, TaskData, make_task
-from greenadapt.tasks.metrics import chosen_metric, metric_of
+from greenadapt.tasks.metrics import choose_metric, metric_of
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
 from greenadapt.tokenization.added_words import WORDS_FILE
 
@@ -379,7 +379,7 @@ def read_task_data(
             dev=_sets(task, "dev", entry, progress),
             test=_sets(task, "test", entry, progress),
             adapter=adapter,
-            metric=chosen_metric(entry.metric, task, "tasks file"),
+            metric=choose_metric(entry.metric, task, "tasks file"),
         )
 
 

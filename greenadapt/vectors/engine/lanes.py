@@ -56,7 +56,7 @@ def _item(context: Any, builder: Any, kind: Any, array: Any, row: Any, column: A
     return cgutils.get_item_pointer(context, builder, kind, view, indices, wraparound=False)  # type: ignore[no-untyped-call]
 
 
-def _loading(lanes: _Lanes) -> Callable[..., Any]:
+def _make_load(lanes: _Lanes) -> Callable[..., Any]:
     def load(_: Any, array: Any, row: Any, column: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             item = _item(context, builder, signature.args[0], *arguments)
@@ -67,7 +67,7 @@ def _loading(lanes: _Lanes) -> Callable[..., Any]:
     return load
 
 
-def _spreading(lanes: _Lanes) -> Callable[..., Any]:
+def _make_splat(lanes: _Lanes) -> Callable[..., Any]:
     def splat(_: Any, number: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             undefined, zero = ir.Constant(lanes.vector, ir.Undefined), ir.Constant(ir.IntType(32), 0)
@@ -79,9 +79,9 @@ def _spreading(lanes: _Lanes) -> Callable[..., Any]:
     return splat
 
 
-load, load_wide = intrinsic(_loading(_NARROW)), intrinsic(_loading(_BROAD))
+load, load_wide = intrinsic(_make_load(_NARROW)), intrinsic(_make_load(_BROAD))
 """``load(array, row, column)``: load a piece of a row of float32 numbers as lanes."""
-splat, splat_wide = intrinsic(_spreading(_NARROW)), intrinsic(_spreading(_BROAD))
+splat, splat_wide = intrinsic(_make_splat(_NARROW)), intrinsic(_make_splat(_BROAD))
 """``splat(number)``: lanes that all hold a float32 number."""
 
 
@@ -97,7 +97,7 @@ def store(_: Any, array: Any, row: Any, column: Any, lanes: Any) -> Any:
     return types.void(array, types.intp, types.intp, lanes), code
 
 
-def _arithmetic(operation: str, flags: tuple[str, ...] = _MAY_FUSE) -> Any:
+def _make_operation(operation: str, flags: tuple[str, ...] = _MAY_FUSE) -> Any:
     """The ``operation`` of two lanes, number by number."""
 
     def typed(_: Any, a: Any, b: Any) -> Any:
@@ -110,8 +110,8 @@ def _arithmetic(operation: str, flags: tuple[str, ...] = _MAY_FUSE) -> Any:
     return intrinsic(typed)
 
 
-add, subtract = _arithmetic("fadd"), _arithmetic("fsub")
-multiply, divide = _arithmetic("fmul"), _arithmetic("fdiv", flags=())
+add, subtract = _make_operation("fadd"), _make_operation("fsub")
+multiply, divide = _make_operation("fmul"), _make_operation("fdiv", flags=())
 
 
 @intrinsic
@@ -139,7 +139,7 @@ def total(_: Any, lanes: Any) -> Any:
     return types.float32(lanes), code
 
 
-def _added(builder: Any, a: Any, b: Any, width: int) -> Any:
+def _add_halves(builder: Any, a: Any, b: Any, width: int) -> Any:
     """Halve the blocks of ``width`` numbers: the sums of the halves of each, from ``a`` and ``b`` in turns."""
     half, blocks = width // 2, range(0, LANES, width)
     lower = [start + k for block in blocks for start in (block, LANES + block) for k in range(half)]
@@ -157,7 +157,7 @@ def store_totals(_: Any, array: Any, row: Any, lanes: Any) -> Any:
         width = LANES
         while width > 1:
             n = len(vectors) // 2
-            vectors = [_added(builder, vectors[i], vectors[n + i], width) for i in range(n)]
+            vectors = [_add_halves(builder, vectors[i], vectors[n + i], width) for i in range(n)]
             width //= 2
         zero = ir.Constant(ir.IntType(64), 0)
         item = _item(context, builder, signature.args[0], arguments[0], arguments[1], zero)

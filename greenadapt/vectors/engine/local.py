@@ -49,7 +49,7 @@ from greenadapt.vectors.engine.stream import (
     keep_thresholds,
     learning_rate,
     noise_weights,
-    padded,
+    pad_rows,
     require_finite,
     require_learning,
     stream_parts,
@@ -83,7 +83,7 @@ class LocalEngine:
         Calls ``advance`` after each part. Once ``stop()`` is true, finishes the parts that have begun. Returns the
         number of trained parts, the first ones. Raises ``InputError`` if training diverges.
         """
-        tables = (padded(weights.input), padded(weights.output))
+        tables = (pad_rows(weights.input), pad_rows(weights.output))
         pool = ThreadPoolExecutor(self._config.workers)
         try:
             futures = [pool.submit(self._train_part, part, tables, epoch) for part in parts]

@@ -133,7 +133,7 @@ def aligned_zeros(shape: tuple[int, int]) -> FloatArray:
     return memory[begin : begin + size].view(np.float32).reshape(shape)
 
 
-def padded(table: Array) -> Array:
+def pad_rows(table: Array) -> Array:
     """Pad the rows of ``table`` (n, dim) with zeros to (n, padded_width); returns ``table`` if it needs no padding.
 
     Training with CBOW does not change columns of zeros.
@@ -156,14 +156,14 @@ _FEW = 100
 def require_learning(epoch: int, learned: int, n_lost: int) -> None:
     """Raise ``InputError`` if too many of ``learned`` words, ``n_lost``, are lost, with scores of -6 or less."""
     if n_lost > max(_LOST_SHARE * learned, _FEW):
-        raise _diverged(epoch, f"{n_lost:,} of {learned:,} words are almost impossible in their own context")
+        raise _divergence(epoch, f"{n_lost:,} of {learned:,} words are almost impossible in their own context")
 
 
 def require_finite(epoch: int, table: Array) -> None:
     """Raise ``InputError`` if ``table`` ``(n, dim)`` has a NaN or an infinite value."""
     if not all(np.isfinite(block).all() for block in row_blocks(table)):
-        raise _diverged(epoch, "the vectors are not finite any more")
+        raise _divergence(epoch, "the vectors are not finite any more")
 
 
-def _diverged(epoch: int, why: str) -> InputError:
+def _divergence(epoch: int, why: str) -> InputError:
     return InputError(f"training diverged in epoch {epoch + 1}: {why}", "use a lower --alpha")

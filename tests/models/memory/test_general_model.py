@@ -16,7 +16,7 @@ from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel, MemoryReader
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import open_model
-from greenadapt.tasks.base import Encoder, Features, Input
+from greenadapt.tasks.base import Encoder, Features, Item
 from greenadapt.tasks.classification import ClassificationTask, Text
 from tests.conftest import Notes
 from tests.support.small_tasks import NEW, VOCABULARY, TinyModel, adapted, sentences
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 TEXTS = "SequenceClassification"
 
 
-def _views(encoder: Encoder, n: int = 16) -> list[Input]:
+def _views(encoder: Encoder, n: int = 16) -> list[Item]:
     texts = [Text(" ".join(words), label=i % 3) for i, words in enumerate(sentences(n, 0))]
     return ClassificationTask(labels=("0", "1", "2")).training(texts, encoder, 0, Notes())
 

@@ -24,7 +24,7 @@ from greenadapt.vectors.engine.chunks import (
     alias_table,
     train_part,
 )
-from greenadapt.vectors.engine.stream import Weights, padded
+from greenadapt.vectors.engine.stream import Weights, pad_rows
 
 ALL = 2**32 - 1  # keeps every word
 SEED = 2**63 + 12345
@@ -199,7 +199,7 @@ def trained_and_told(case: Case, tables: Weights) -> tuple[Weights, tuple[int, i
     ids.flags.writeable = False  # as those of a prepared corpus, so that one version is compiled
     text = TextPart(ids, np.cumsum([0, *map(len, case.lines)], dtype=np.int64), case.words)
     changed = Weights(tables.input.copy(), tables.output.copy())
-    wide = padded(changed.input), padded(changed.output)
+    wide = pad_rows(changed.input), pad_rows(changed.output)
     counts = train_part(text, wide, case.noise, case.settings, case.rates, np.uint64(case.seed))
     dim = tables.input.shape[1]
     assert not any(table[:, dim:].any() for table in wide)
@@ -286,7 +286,7 @@ def test_a_part_begins_where_its_first_border_is() -> None:
     ids.flags.writeable = False
     got = Weights(tables.input.copy(), tables.output.copy())
     text = TextPart(ids, np.array([20, 70]), 50)
-    wide = padded(got.input), padded(got.output)
+    wide = pad_rows(got.input), pad_rows(got.output)
     train_part(text, wide, make_noise(30), WORD2VEC, (0.1, 0.02), np.uint64(SEED))
     for table, expected_table in zip(wide, (want.input, want.output), strict=True):
         assert table[:, :7].tobytes() == expected_table.tobytes()

@@ -9,9 +9,9 @@ import pytest
 
 from greenadapt.config import Mix, Sampling, SamplingConfig, TrainConfig
 from greenadapt.models.rows import Rows
-from greenadapt.tasks.base import Feature, Input
+from greenadapt.tasks.base import Feature, Item
 from greenadapt.training.batches import TaskDataset
-from greenadapt.training.feed import Draw, Feed, draw_pass, exponent, probabilities, schedule
+from greenadapt.training.sampling import BatchSampler, SampledBatch, draw_pass, exponent, probabilities, schedule
 
 TEXTS = "SequenceClassification"
 SIZES = {"a": 11, "b": 4, "c": 11}
@@ -22,7 +22,7 @@ def _dataset(n_items: int, task: str | None = None, n_examples: int = 0) -> Task
         ids, zeros = np.full(5, 5 + i, np.int32), np.zeros(5, np.int32)
         return [Feature(ids, zeros, np.zeros(1, np.int32), np.array(i % 2))]
 
-    dataset = TaskDataset.of([Input(view(i), view(i), 1) for i in range(n_items)], Rows.all(400), TEXTS, 0)
+    dataset = TaskDataset.of([Item(view(i), view(i), 1) for i in range(n_items)], Rows.all(400), TEXTS, 0)
     return replace(dataset, task=task, n_examples=n_examples)
 
 
@@ -30,22 +30,22 @@ def _train(**changes: Any) -> TrainConfig:
     return TrainConfig(**{"epochs": 3, "batch_size": 4, **changes})
 
 
-def _feed(sampling: SamplingConfig | None = None, seed: int = 1, sizes: Any = None, **train: Any) -> Feed:
+def _sampler(sampling: SamplingConfig | None = None, seed: int = 1, sizes: Any = None, **train: Any) -> BatchSampler:
     datasets = [_dataset(n, name, n) for name, n in (sizes or SIZES).items()]
-    return Feed(datasets, _train(**train), seed, sampling or SamplingConfig())
+    return BatchSampler(datasets, _train(**train), seed, sampling or SamplingConfig())
 
 
-def _draws(feed: Any, task: str | None = None) -> list[Draw]:
-    drawn = map(feed.draw, range(feed.n_steps))
+def _draws(sampler: Any, task: str | None = None) -> list[SampledBatch]:
+    drawn = map(sampler.draw, range(sampler.n_steps))
     return [draw for draw in drawn if task in (None, draw.dataset.task)]
 
 
 def test_one_dataset_is_gone_through_once_an_epoch() -> None:
-    feed = Feed([_dataset(11)], _train(), 5)
-    assert (feed.steps_an_epoch, feed.n_steps) == (3, 9)
+    sampler = BatchSampler([_dataset(11)], _train(), 5)
+    assert (sampler.steps_an_epoch, sampler.n_steps) == (3, 9)
     for epoch in range(3):
         items, expanded = draw_pass(11, "sample", 4, 5, epoch)
-        drawn = [feed.draw(3 * epoch + k) for k in range(3)]
+        drawn = [sampler.draw(3 * epoch + k) for k in range(3)]
         assert [len(draw.items) for draw in drawn] == [4, 4, 3]
         assert np.concatenate([draw.items for draw in drawn]).tolist() == items.tolist()
         assert np.concatenate([draw.expanded for draw in drawn]).tolist() == expanded.tolist()
@@ -54,15 +54,15 @@ def test_one_dataset_is_gone_through_once_an_epoch() -> None:
 
 def test_examples_decide_and_not_the_parts_that_they_have() -> None:
     datasets = [_dataset(4, "a", 90), _dataset(40, "b", 10)]
-    feed = Feed(datasets, _train(epochs=1), 1, SamplingConfig("proportional", 1000))
-    assert np.bincount(feed.schedule) / 1000 == pytest.approx([0.9, 0.1], abs=0.04)
+    sampler = BatchSampler(datasets, _train(epochs=1), 1, SamplingConfig("proportional", 1000))
+    assert np.bincount(sampler.schedule) / 1000 == pytest.approx([0.9, 0.1], abs=0.04)
 
 
 def test_every_pass_over_a_task_has_all_of_it_in_a_new_order() -> None:
-    feed = _feed(SamplingConfig("anneal", 40))
+    sampler = _sampler(SamplingConfig("anneal", 40))
     for task, n in SIZES.items():
         n_batches = -(-n // 4)
-        drawn = _draws(feed, task)
+        drawn = _draws(sampler, task)
         passes = [drawn[i : i + n_batches] for i in range(0, len(drawn) // n_batches * n_batches, n_batches)]
         assert len(passes) > 5
         orders = []
@@ -77,7 +77,7 @@ def test_every_pass_over_a_task_has_all_of_it_in_a_new_order() -> None:
 def test_annealing_ends_with_the_last_step_also_where_steps_are_limited() -> None:
     sizes = {"large": 390, "small": 10}
     config = SamplingConfig("anneal", steps_per_epoch=500)
-    whole, cut = (_feed(config, sizes=sizes, **train) for train in ({"epochs": 3}, {"epochs": 9, "max_steps": 1500}))
+    whole, cut = (_sampler(config, sizes=sizes, **train) for train in ({"epochs": 3}, {"epochs": 9, "max_steps": 1500}))
     assert cut.schedule.tolist() == whole.schedule.tolist()
     shares = cut.schedule.reshape(3, 500).mean(axis=1)
     for share, power in zip(shares, (1, 0.6, 0.2), strict=True):

@@ -1,9 +1,10 @@
 """The items of each step, from one dataset or several, and their random draws (arXiv 2004.03354, section 5.2).
 
-An *example* is what has labels in a file. An *item* is what is drawn, and what a batch counts: in NER a chunk of a
-sentence, in QA all chosen windows of a question, else an example. An *input* is a sequence of an item that the model
-reads, in one tokenization: a chunk, a window or a text. A *term* of the loss is a labelled or masked piece, else an
-input. In ``tasks.base`` an item is called ``Input``, and an input ``Feature``.
+- An *example* has labels in a file.
+- An *item*, class ``Item`` in ``tasks.base``, is what is drawn, and what a batch counts: in NER a chunk of a sentence,
+  in QA all chosen windows of a question, else an example.
+- An *input*, class ``Feature`` there, is a sequence of an item that the model reads, in one tokenization.
+- A *term* of the loss is a labelled or masked piece, else an input.
 
 All draws are counter-based: a draw is a function of its key and its index, so that the batch size, the number of
 processes and interruptions do not change it.
@@ -101,7 +102,7 @@ def schedule(
 
 
 @dataclass(frozen=True, eq=False)
-class Draw:
+class SampledBatch:
     """The items of a step: ``items`` (b,) int64 of ``dataset``, and whether each is read in the expanded tokenization,
     ``expanded`` (b,) bool.
     """
@@ -114,9 +115,9 @@ class Draw:
 
 
 @dataclass(frozen=True, eq=False)
-class Feed:
-    """The inputs of each step of a training, from one dataset, or from those of several tasks, where each step is for
-    one task (arXiv 1902.02671, section 4.1).
+class BatchSampler:
+    """Draws the items of each step of a training, from one dataset, or from those of several tasks, where each step is
+    for one task (arXiv 1902.02671, section 4.1).
 
     A dataset is read in passes; the order and the mixture of tokenizations in a pass depend only on the seed, the
     task's name and the pass. An epoch is a number of steps. All draws are a function of the step's number.
@@ -141,8 +142,8 @@ class Feed:
         n = self.train.epochs * self.steps_an_epoch
         return min(n, self.train.max_steps or n)
 
-    def draw(self, step: int) -> Draw:
-        """The labelled inputs of a step, from 0."""
+    def draw(self, step: int) -> SampledBatch:
+        """The items of a step, from 0."""
         dataset_index, train = int(self.schedule[step]), self.train
         dataset, size = self.datasets[dataset_index], train.batch_size
         n_passes, position = divmod(int(self._n_earlier_steps[step]), self._n_batches[dataset_index])
@@ -151,7 +152,7 @@ class Feed:
             self._orders[dataset_index] = n_passes, *draw_pass(dataset.n_items, train.mix, size, seed, n_passes)
         _, items, expanded = self._orders[dataset_index]
         part = slice(position * size, (position + 1) * size)
-        return Draw(dataset, items[part], expanded[part], n_passes)
+        return SampledBatch(dataset, items[part], expanded[part], n_passes)
 
     @cached_property
     def schedule(self) -> IntArray:
