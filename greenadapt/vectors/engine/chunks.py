@@ -6,7 +6,7 @@ of rows is a multiple of the pieces of ``lanes.py`` (``padded``).
 
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -117,7 +117,28 @@ class _Room(NamedTuple):
     """The same places: α ∂L/∂(h · o)."""
 
 
-def _next(state: Any) -> Any:
+_CODE = sha256(b"".join(Path(file).read_bytes() for file in (__file__, lanes.__file__))).hexdigest()[:12]
+"""A hash of this file and of the arithmetic."""
+
+
+def _compile(function: Any, inline: Literal["never", "always"] = "never") -> Any:
+    """Compile ``function``.
+
+    Numba's cache is named after the function and only detects changes in this file, so the name includes the hash of
+    all code.
+    """
+    function.__qualname__ += f"_{_CODE}"
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "cache": True, "fastmath": _FAST}
+    return njit(inline=inline, **options)(function)
+
+
+def _inline(function: Any) -> Any:
+    """Inline ``function`` into its callers, which compiles faster unless they are inlined, too."""
+    return _compile(function, "always")
+
+
+@_inline
+def next_bits(state: Any) -> Any:
     """Draw 32 random bits and update ``state`` (1,) uint64 (xorshift64*, Vigna, arXiv 1402.6246)."""
     x = state[0]
     x ^= x >> _u64(12)
@@ -127,7 +148,8 @@ def _next(state: Any) -> Any:
     return (x * _u64(2685821657736338717)) >> _u64(32)
 
 
-def _fill(text: Any, position: int, line: int, noise: Any, state: Any, buffer: Any) -> Any:
+@_inline
+def fill_buffer(text: Any, position: int, line: int, noise: Any, state: Any, buffer: Any) -> Any:
     """Fill ``buffer``: the words after subsampling (n,), and begin and end of their lines (n, 2).
 
     Returns n, the next position in the text, its line, and the number of trained words read.
@@ -151,7 +173,8 @@ def _fill(text: Any, position: int, line: int, noise: Any, state: Any, buffer: A
     return n, position, line, n_read
 
 
-def _windows(room: Any, lines: Any, first_position: int, n: int, settings: Any, state: Any) -> Any:
+@_inline
+def draw_windows(room: Any, lines: Any, first_position: int, n: int, settings: Any, state: Any) -> Any:
     """Draw the windows of ``n`` positions from ``first_position`` on; returns the lowest begin and the highest end."""
     low, high = first_position, first_position + n
     for i in range(n):
@@ -165,7 +188,8 @@ def _windows(room: Any, lines: Any, first_position: int, n: int, settings: Any, 
     return low, high
 
 
-def _negatives(room: Any, n_groups: int, noise: Any, state: Any) -> None:
+@_inline
+def draw_negatives(room: Any, n_groups: int, noise: Any, state: Any) -> None:
     """Draw the negatives of all groups."""
     n_words = _u64(len(noise.keep))
     for i in range(n_groups):
@@ -175,20 +199,23 @@ def _negatives(room: Any, n_groups: int, noise: Any, state: Any) -> None:
             room.negatives[i, k] = alias if next_bits(state) >= noise.threshold[word] else word
 
 
-def _ask_for(table: Any, word: int) -> None:
+@_inline
+def prefetch_row(table: Any, word: int) -> None:
     """Prefetch a row."""
     for q in range(0, table.shape[1], LANES):
         prefetch(table, word, q)
 
 
-def _ask_first(room: Any, output: Any, words: Any, first_position: int, n: int) -> None:
+@_inline
+def prefetch_first(room: Any, output: Any, words: Any, first_position: int, n: int) -> None:
     """Prefetch the output rows of a chunk's first group; those of the others are prefetched a group ahead."""
     for j in range(GROUP):
-        ask_for_row(output, words[first_position + min(room.positions[j], n - 1)])
-        ask_for_row(output, room.negatives[0, j])
+        prefetch_row(output, words[first_position + min(room.positions[j], n - 1)])
+        prefetch_row(output, room.negatives[0, j])
 
 
-def _places(room: Any, stride: int) -> None:
+@_inline
+def find_places(room: Any, stride: int) -> None:
     """Order positions by group: the positions of slots, and the slots of positions."""
     slot = 0
     for i in range(stride):
@@ -197,7 +224,8 @@ def _places(room: Any, stride: int) -> None:
             slot += 1
 
 
-def _read(room: Any, table: Any, words: Any, span: Any, n_slots: int) -> None:
+@_inline
+def read_rows(room: Any, table: Any, words: Any, span: Any, n_slots: int) -> None:
     """Compute h of all positions from cumulative sums of input rows."""
     first_position, n, low, high = span
     find_factors(room, words, first_position, n, n_slots)
@@ -222,7 +250,8 @@ def _read(room: Any, table: Any, words: Any, span: Any, n_slots: int) -> None:
             store(room.rows, GROUP + slot, r, multiply(factor, subtract(y, load_wide(table, word, r))))
 
 
-def _factors(room: Any, words: Any, first_position: int, n: int, n_slots: int) -> None:
+@_inline
+def find_factors(room: Any, words: Any, first_position: int, n: int, n_slots: int) -> None:
     """Find words and factors of sums, by slot; without a context, there is no word."""
     for slot in range(n_slots):
         position = room.positions[slot]
@@ -231,7 +260,8 @@ def _factors(room: Any, words: Any, first_position: int, n: int, n_slots: int) -
         room.factors[slot] = _f32(1) / _f32(n_others) if n_others > 0 else _f32(0)
 
 
-def _score(room: Any, output: Any, i: int) -> None:
+@_inline
+def score_group(room: Any, output: Any, i: int) -> None:
     """Compute a group's scores, in tiles of four positions and four negatives, and of two words beside each tile."""
     for tile in range(4):
         j, k, own = tile % 2 * 4, tile // 2 * 4, i * GROUP + 2 * tile
@@ -262,7 +292,8 @@ def _score(room: Any, output: Any, i: int) -> None:
         room.scores[_OWN, 2 * tile], room.scores[_OWN, 2 * tile + 1] = -total(x), -total(y)
 
 
-def _errors(scores: Any, errors: Any) -> None:
+@_inline
+def find_errors(scores: Any, errors: Any) -> None:
     """Compute σ of ``scores``, rows of 16; exp(-x) = exp(-x / 16)^16, by the first terms of its series."""
     for j in range(scores.shape[0]):
         for k in range(0, scores.shape[1], LANES):
@@ -279,7 +310,8 @@ def _errors(scores: Any, errors: Any) -> None:
             store(errors, j, k, divide(splat(_f32(1)), multiply_add(e, e, splat(_f32(1)))))
 
 
-def _slopes(room: Any, i: int, rate: Any, weight: Any) -> Any:
+@_inline
+def find_slopes(room: Any, i: int, rate: Any, weight: Any) -> Any:
     """Compute α ∂L/∂(h · o) from scores; ``weight`` is the learning rate times a negative's weight.
 
     Returns the number of positions that learn, and the number of these whose word has a score over -LIMIT.
@@ -299,7 +331,8 @@ def _slopes(room: Any, i: int, rate: Any, weight: Any) -> Any:
     return learned, likely
 
 
-def _splat_four(table: Any, row: Any, column: Any, step: Any) -> Any:
+@_inline
+def splat_four(table: Any, row: Any, column: Any, step: Any) -> Any:
     """Lanes of four numbers of a row, ``step`` columns apart."""
     return (
         splat(table[row, column]),
@@ -309,7 +342,8 @@ def _splat_four(table: Any, row: Any, column: Any, step: Any) -> Any:
     )
 
 
-def _gradients(room: Any, output: Any, groups: Any, columns: Any) -> None:
+@_inline
+def find_gradients(room: Any, output: Any, groups: Any, columns: Any) -> None:
     """Compute the gradients of a group's positions, two at a time, and prefetch the next group's output rows."""
     i, next_group = groups
     n0, n1, n2, n3 = room.negatives[i, 0], room.negatives[i, 1], room.negatives[i, 2], room.negatives[i, 3]
@@ -353,7 +387,8 @@ def _gradients(room: Any, output: Any, groups: Any, columns: Any) -> None:
             store(room.rows, next_slot, q, b)
 
 
-def _outputs(room: Any, tables: Any, group: Any, columns: Any) -> None:
+@_inline
+def step_outputs(room: Any, tables: Any, group: Any, columns: Any) -> None:
     """Update the output rows of a group's words and negatives, two of each at a time.
 
     Also prefetch input rows of the next chunk. After the end of a buffer that is not full, stale words are prefetched.
@@ -397,7 +432,8 @@ def _outputs(room: Any, tables: Any, group: Any, columns: Any) -> None:
             store(output, next_negative, q, add(load(output, next_negative, q), b))
 
 
-def _edges(room: Any, n: int, n_rows: int) -> None:
+@_inline
+def sort_edges(room: Any, n: int, n_rows: int) -> None:
     """Sort the begins and ends of the windows of ``n`` positions by row."""
     upto = room.upto
     for row in range(n_rows + 2):
@@ -416,11 +452,12 @@ def _edges(room: Any, n: int, n_rows: int) -> None:
         upto[room.ends[i]] += 1
 
 
-def _write(room: Any, table: Any, words: Any, span: Any) -> None:
+@_inline
+def write_rows(room: Any, table: Any, words: Any, span: Any) -> None:
     """Update the input rows of a chunk; ``span`` is its first position, their number, and the range of words."""
     first_position, n, low, high = span
     for q in range(0, table.shape[1], 2 * WIDE):
-        r = min(q + WIDE, table.shape[1] - WIDE)  # as in _read
+        r = min(q + WIDE, table.shape[1] - WIDE)  # as in read_rows
         x = y = splat_wide(_f32(0))
         edge = 0
         for j in range(low, high):
@@ -438,14 +475,15 @@ def _write(room: Any, table: Any, words: Any, span: Any) -> None:
             store(table, words[j], r, changed)
 
 
-def _chunk(room: Any, tables: Any, buffer: Any, span: Any, draws: Any, rate: Any) -> Any:
-    """Train on up to ``CHUNK`` positions; returns the numbers of ``_slopes``."""
+@_compile
+def train_chunk(room: Any, tables: Any, buffer: Any, span: Any, draws: Any, rate: Any) -> Any:
+    """Train on up to ``CHUNK`` positions; returns the numbers of ``find_slopes``."""
     (words, lines), (first_position, n), (table, output), (noise, settings, state) = buffer, span, tables, draws
     low, high = draw_windows(room, lines, first_position, n, settings, state)
     stride = (n + GROUP - 1) // GROUP
     draw_negatives(room, stride, noise, state)
     find_places(room, stride)
-    ask_first(room, output, words, first_position, n)
+    prefetch_first(room, output, words, first_position, n)
     read_rows(room, table, words, (first_position, n, low, high), stride * GROUP)
     learned, likely = 0, 0
     for i in range(stride):
@@ -462,13 +500,14 @@ def _chunk(room: Any, tables: Any, buffer: Any, span: Any, draws: Any, rate: Any
     return learned, likely
 
 
-def _train(text: Any, tables: Any, draws: Any, buffers: Any, rates: Any) -> Any:
+@_compile
+def train_lines(text: Any, tables: Any, draws: Any, buffers: Any, rates: Any) -> Any:
     """Train on a part, see ``train_part``."""
     (noise, _, state), (room, buffer) = draws, buffers
     position, line, n_read, learned, likely = text.borders[0], 0, 0, 0, 0
     while line < len(text.borders) - 1:
         rate = _f32(rates[0] + (rates[1] - rates[0]) * n_read / max(text.words, 1))
-        n, position, line, n_new = fill(text, position, line, noise, state, buffer)
+        n, position, line, n_new = fill_buffer(text, position, line, noise, state, buffer)
         n_read += n_new
         for first_position in range(0, n, CHUNK):
             span = (first_position, min(CHUNK, n - first_position))
@@ -477,11 +516,14 @@ def _train(text: Any, tables: Any, draws: Any, buffers: Any, rates: Any) -> Any:
     return learned, likely
 
 
-def _sum(weights: Any) -> Any:
+@_compile
+def sum_weights(weights: Any) -> Any:
+    """The sum, in any order."""
     return weights.sum()
 
 
-def _pair(scaled: Any, underfull: Any, n_small: int, large: Any, tables: Any) -> None:
+@_compile
+def pair_words(scaled: Any, underfull: Any, n_small: int, large: Any, tables: Any) -> None:
     """Fill the tables of ``alias_table``: each of the ``n_small`` words gets the rest of its share from a large one."""
     n_large, (threshold, alias) = len(large), tables
     while n_small > 0 and n_large > 0:
@@ -494,44 +536,6 @@ def _pair(scaled: Any, underfull: Any, n_small: int, large: Any, tables: Any) ->
             n_large -= 1
             underfull[n_small] = donor
             n_small += 1
-
-
-_CODE = sha256(b"".join(Path(file).read_bytes() for file in (__file__, lanes.__file__))).hexdigest()[:12]
-"""A hash of this file and of the arithmetic."""
-
-
-def _compiled(function: Any, *, inline: bool = True) -> Any:
-    """Compile ``function``, or inline it into its callers, which compiles faster unless they are inlined, too.
-
-    Numba's cache is named after the function and only detects changes in this file, so the name includes the hash of
-    all code.
-    """
-    function.__qualname__ += f"_{_CODE}"
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "cache": True, "fastmath": _FAST}
-    return njit(inline="always" if inline else "never", **options)(function)
-
-
-next_bits = _compiled(_next)
-fill = _compiled(_fill)
-draw_windows = _compiled(_windows)
-draw_negatives = _compiled(_negatives)
-find_places = _compiled(_places)
-find_factors = _compiled(_factors)
-read_rows = _compiled(_read)
-ask_for_row = _compiled(_ask_for)
-ask_first = _compiled(_ask_first)
-score_group = _compiled(_score)
-find_errors = _compiled(_errors)
-find_slopes = _compiled(_slopes)
-splat_four = _compiled(_splat_four)
-find_gradients = _compiled(_gradients)
-step_outputs = _compiled(_outputs)
-sort_edges = _compiled(_edges)
-write_rows = _compiled(_write)
-train_chunk = _compiled(_chunk, inline=False)
-train_lines = _compiled(_train, inline=False)
-sum_weights = _compiled(_sum, inline=False)
-pair_words = _compiled(_pair, inline=False)
 
 
 def train_part(
