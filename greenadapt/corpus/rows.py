@@ -193,7 +193,7 @@ def _tsv_rows(lines: Lines, path: str, n_cells: int, decoder: Decoder, hint: str
             n_cells = n_cells or len(row.cells)
             yield row
 
-    def sampled() -> Iterator[tuple[int, str]]:
+    def record() -> Iterator[tuple[int, str]]:
         yield from sample
         for numbered in lines:
             sample.append(numbered)
@@ -201,7 +201,7 @@ def _tsv_rows(lines: Lines, path: str, n_cells: int, decoder: Decoder, hint: str
 
     n_characters, is_quoted = 0, True
     try:
-        for row in _quoted_rows(sampled(), path, "\t", n_cells, decoder, hint):
+        for row in _quoted_rows(record(), path, "\t", n_cells, decoder, hint):
             n_characters += sum(map(len, row.cells))
             if n_characters > _SAMPLE:
                 break

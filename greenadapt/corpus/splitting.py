@@ -111,9 +111,10 @@ def _parts(line: bytes) -> Iterator[bytes]:
 
 
 class BatchSplitter(dict[str, int]):
-    """Splits batches; a table of the chunks of text between spaces, most of which recur, as rows of words.
+    """Splits batches of text into words; a chunk, the text between two spaces, is split once and remembered.
 
-    A chunk at the start of a line has a leading line break.
+    The dictionary has the row of each chunk: its words are ``_words`` number ``_ids[_starts[row] : _starts[row + 1]]``.
+    A chunk at the start of a line begins with a line break, since it may be split in another way there.
     """
 
     def __init__(self, splitter: WordSplitter) -> None:

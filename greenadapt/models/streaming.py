@@ -201,31 +201,34 @@ def stream_task(runner: Runner, inputs: Iterable[Item], settings: Inference) -> 
 
     groups = group(inputs, size, settings.block_pieces or runner.block_pieces, MOST_EXAMPLES)
     with closing(prefetch(Block.of(group, settings.views, settings.pad_id) for group in groups)) as blocks:
-        starting = ((block, *_start(runner, block, settings)) for block in blocks)
-        with closing(prefetch(starting) if runner.is_background else starting) as started_blocks:
-            for block, logits, wait in started_blocks:
-                wait()
+        started = ((block, *_start(runner, block, settings)) for block in blocks)
+        with closing(prefetch(started) if runner.is_background else started) as started_blocks:
+            for block, logits, synchronize in started_blocks:
+                synchronize()
                 yield from block.outputs(logits)
 
 
 def _start(runner: Runner, block: Block, settings: Inference) -> tuple[dict[int, Array], Callable[[], None]]:
-    """Start the model on a block; returns the logits of each input, (n, k) with one output per piece, (1, k) with one
-    per text, which are complete once the returned function was called.
+    """Start the model on a block. Returns the logits of each input, (n, k) with one output per piece, (1, k) with one
+    per text, and a function that blocks until they are all computed.
     """
     lengths = [len(feature) for feature in block.inputs]
     batches = [*block.batches(min(settings.max_tokens, runner.batch_pieces or settings.max_tokens))]
     logits: dict[int, Array] = {}
     # One array for all batches: many would be strewn over the memory that each batch frees, which would grow.
-    free: Array | None = None
+    array: Array | None = None
+    begin = 0
     with runner.open(block, settings) as call:
         for batch in batches:
             rows = call(Features.of([block.inputs[i] for i in batch]))
             b, n, k = rows.shape
-            if free is None:
-                has_pieces = n == lengths[batch[0]]
-                free = runner.empty(sum(len(part) * (lengths[part[0]] if has_pieces else 1) for part in batches), k)
-            into, free = free[: b * n], free[b * n :]
-            runner.copy(rows.reshape(b * n, k), into)
-            for i, of_input in zip(batch, into.reshape(b, n, k), strict=True):
+            if array is None:
+                is_per_piece = n == lengths[batch[0]]  # else per text
+                n_rows = sum(len(part) * (lengths[part[0]] if is_per_piece else 1) for part in batches)
+                array = runner.empty(n_rows, k)
+            of_batch = array[begin : begin + b * n]
+            begin += b * n
+            runner.copy(rows.reshape(b * n, k), of_batch)
+            for i, of_input in zip(batch, of_batch.reshape(b, n, k), strict=True):
                 logits[i] = of_input[: lengths[i]]
         return logits, runner.synchronizer()

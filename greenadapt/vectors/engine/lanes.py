@@ -100,14 +100,14 @@ def store(_: Any, array: Any, row: Any, column: Any, lanes: Any) -> Any:
 def _make_operation(operation: str, flags: tuple[str, ...] = _MAY_FUSE) -> Any:
     """The ``operation`` of two lanes, number by number."""
 
-    def typed(_: Any, a: Any, b: Any) -> Any:
+    def declare(_: Any, a: Any, b: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             return getattr(builder, operation)(*arguments, flags=flags)
 
         return a(a, b), code
 
-    typed.__name__ = operation  # in numba's messages
-    return intrinsic(typed)
+    declare.__name__ = operation  # in numba's messages
+    return intrinsic(declare)
 
 
 add, subtract = _make_operation("fadd"), _make_operation("fsub")
