@@ -143,7 +143,7 @@ class SessionOptions(Checked):
 
 _HELD_OUT = Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, unset="0")
 SAMPLE_BY = Option(
-    "Unit that is a document in plain text: a line, a paragraph (up to an empty line), or the whole file (document).",
+    "What a document is in plain text: a line, a paragraph (up to an empty line), or the whole file (document).",
     panel=Panel.TEXT,
     unset="line",
 )
@@ -349,8 +349,7 @@ class TaskConfig(Checked):
     label_kind: Annotated[
         LabelKind,
         Option(
-            "Predict classes or numbers; auto: numbers if a label has a fraction, but up to 20 whole numbers such as "
-            "1.0 are classes.",
+            "Predict classes or numbers; auto: numbers if labels have decimals; up to 20 whole ones (1.0) are classes.",
             "--labels",
             panel=Panel.CLASSES,
         ),
@@ -455,8 +454,8 @@ class TrainConfig(Checked):
     mix: Annotated[
         Mix,
         Option(
-            "Tokenization that training reads: both; one at random, drawn in each epoch (sample), once (fixed) or "
-            "for a batch; or always base or expanded.",
+            "Tokenization to train on: both; one at random, drawn for each example in each epoch (sample) or once "
+            "(fixed), or for each batch (batch); or always base or expanded.",
             paper="sample",
             unset="both for a model with added words, else sample",
         ),

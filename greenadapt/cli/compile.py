@@ -8,7 +8,9 @@ from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import CompileConfig, SessionOptions
 
-Model = Annotated[str, option("--model -m", "What finetune wrote, or any extractive question answering model.")]
+Model = Annotated[
+    str, option("--model -m", "A folder that finetune wrote, or any extractive question answering model.")
+]
 OutFolder = Annotated[Path, option("--out -o", "Folder of the compiled model.")]
 
 

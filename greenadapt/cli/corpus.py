@@ -90,4 +90,4 @@ def prepare(
     elif as_json:
         print_json({"stage": "corpus", "status": "fetched", "corpus": result})
     else:
-        print_lines([f"{result} is here; to split it into words, give a model with --model"])
+        print_lines([f"{result} is downloaded; to split it into words, give a model with --model"])

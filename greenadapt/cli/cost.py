@@ -12,9 +12,7 @@ from greenadapt.config import SessionOptions
 
 Folders = Annotated[
     list[Path] | None,
-    typer.Argument(
-        help="Folders of results, such as --out wrote, and of what they were made from, instead of the workspace."
-    ),
+    typer.Argument(help="Folders of results, such as --out wrote; what these were made from counts, too."),
 ]
 
 
@@ -46,4 +44,6 @@ def cost(
     print_costs(rows)
     if not folders:
         root = session.workspace.root
-        print_lines([f"Of the results in {root}; of one that --out wrote elsewhere: greenadapt cost FOLDER", ""])
+        print_lines(
+            [f"These are the results in {root}; for one that --out wrote elsewhere: greenadapt cost FOLDER", ""]
+        )

@@ -45,7 +45,7 @@ Unlabelled = Annotated[
     str | None,
     option(
         "--unlabelled",
-        "For NER: text of the domain; a first model labels sentences of it, and the model learns from these, too.",
+        "For NER: text of the domain. A first model labels its sentences; the final one learns from these, too.",
         Panel.DATA,
     ),
 ]
@@ -74,7 +74,11 @@ Compare = Annotated[
 ]
 Reference = Annotated[
     str | None,
-    option("--reference", "Train this third model too, and print which share of the gap to it is closed.", Panel.DATA),
+    option(
+        "--reference",
+        "Also train this third model, and print how much of the gap to it the first one closes.",
+        Panel.DATA,
+    ),
 ]
 
 

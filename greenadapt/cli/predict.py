@@ -27,7 +27,7 @@ Ensemble = Annotated[
 TaskNames = Annotated[
     str | None,
     option(
-        "--task", "Which task of a multitask model; separate several with commas, and what they share is computed once."
+        "--task", "Which task of a multitask model, or several, separated by commas: their encoder runs once for all."
     ),
 ]
 Input = Annotated[
@@ -41,19 +41,20 @@ Format = Annotated[
     Literal["text", "jsonl", "conll"] | None,
     option(
         "--format",
-        "Format of the input. jsonl: JSON lines or one JSON array; conll, for NER: words in columns, one sentence per "
-        "entry [default: by its name: jsonl for .jsonl, .json and .ndjson; conll for NER on .conll, .bio, .iob and "
-        ".iob2; but for NER, the columns of training on .csv and .tsv; else text].",
+        "Format of the input: text; jsonl, JSON lines or one JSON array; for NER conll, words in columns [default: by "
+        "its name: jsonl for .jsonl, .json and .ndjson; with NER conll for .conll, .bio, .iob and .iob2; with other "
+        "tasks .csv and .tsv are read as in training; else text].",
     ),
 ]
 Bio = Annotated[bool, option("--bio", "NER: write one word and its tag per line instead of JSON.")]
 Spans = Annotated[
-    bool, option("--spans", "NER: write each text with label, its entities as [start, end, type], as doccano reads it.")
+    bool,
+    option("--spans", "NER: write JSON lines for doccano: the text, and as label its entities [start, end, type]."),
 ]
 NoText = Annotated[bool, option("--no-text", "Leave the text of each entry out of the JSON lines.")]
 LeastCertain = Annotated[
     Count | None,
-    option("--least-certain", "Write only this many entries, those with the lowest scores first: what to correct."),
+    option("--least-certain", "Write only this many entries, the lowest scores first, to be corrected by hand."),
 ]
 OutFile = Annotated[
     Path | None,

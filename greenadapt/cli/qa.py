@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Model = Annotated[
     str,
     option(
-        "--model -m", "What finetune --task qa wrote, or any extractive question answering model: a folder or a hub id."
+        "--model -m", "A folder that finetune --task qa wrote, or any extractive question answering model (a hub id)."
     ),
 ]
 Data = Annotated[
@@ -43,7 +43,7 @@ Documents = Annotated[
 ]
 IndexFolder = Annotated[
     str | None,
-    option("--index", "What index wrote: each question is put to the paragraphs that match it best.", Panel.SEARCH),
+    option("--index", "A folder that index wrote: the paragraphs that match a question best are read.", Panel.SEARCH),
 ]
 QuestionText = Annotated[
     list[str] | None, option("--question -q", "A question about the documents; repeatable.", Panel.QUESTIONS)
@@ -60,7 +60,7 @@ Compare = Annotated[
     str | None,
     option(
         "--compare",
-        "The model before adaptation: print its answers and scores next to those by each tokenization and both.",
+        "The model before adaptation, whose answers and scores are printed beside those of each tokenization.",
     ),
 ]
 TaskOption = Annotated[str | None, option("--task", "Which task of a multitask model answers.")]

@@ -14,7 +14,7 @@ IndexFolder = Annotated[
     str | None,
     option(
         "--index",
-        "What index wrote: a question without a text is put to the paragraphs that match it best.",
+        "A folder that index wrote: a question without a text is answered from the paragraphs that match it best.",
         Panel.SEARCH,
     ),
 ]

@@ -93,7 +93,7 @@ def export_vectors(
     if not file.name.removesuffix(".gz").endswith(_SUFFIXES):
         raise UsageError(f"{file} has an unknown suffix", "use .bin, .vec or .txt, optionally with .gz")
     if vectors is not None and not vectors.is_dir() and not (corpus is None and model is None):
-        raise UsageError("--corpus and --model choose from the workspace, and --vectors is a file", "leave them out")
+        raise UsageError("--vectors FILE excludes --corpus and --model", "leave them out")
     check_file(file)
     if vectors is None:
         result = session.find_only(corpus, model, W2V)

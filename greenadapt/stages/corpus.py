@@ -142,7 +142,7 @@ def choose_model(session: Session, corpus: str, model: str | None) -> Pretrained
     if results:
         return model_of(results[0], model)
     if model is None:
-        raise MissingError(f"no readable result for corpus {corpus}", "give the model with --model")
+        raise MissingError(f"no result for corpus {corpus}, which would say its model", "name one with --model")
     return find_model(model)
 
 

@@ -139,8 +139,8 @@ def _warn_about_recipe(expansion: Expansion, progress: Progress) -> None:
     if recipe.name != expansion.config.rows and expansion.config.rows == "form":
         n_known = len(expansion.known_words.base_ids)
         progress.warn(
-            f"rows from form need {MIN_OVERLAP} known words that can be spelled in pieces, and the text has "
-            f"{n_known}: the new rows are the mean of the words' pieces; use more text"
+            f"--rows form needs {MIN_OVERLAP} words that the model knows and can also spell in pieces, the text has "
+            f"{n_known}: the new rows are those of --rows pieces; use more text"
         )
 
 

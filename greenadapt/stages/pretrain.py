@@ -238,11 +238,11 @@ class _Pretraining(TrainingStage):
 def _report_opened(run: "PretrainRun", model: str, config: PretrainConfig, progress: Progress) -> None:
     opened = run.opened
     if opened.has_new_head:
-        steps = f"it is trained alone for {config.head_steps:,} steps first" if config.head_steps else "it is untrained"
-        progress.note(f"{model} has no head for masked language modelling, and gets one: {steps}")
+        steps = f"trained alone for {config.head_steps:,} steps first" if config.head_steps else "untrained"
+        progress.note(f"{model} has no head for masked language modelling and gets a new one, {steps}")
     heads = [name for name in opened.left_out if "pooler" not in name and "position_ids" not in name]
     if heads:
-        progress.warn(f"left out {len(heads)} weights of {model} that no such model has, as {heads[0]}")
+        progress.warn(f"left out {len(heads)} weights of {model} that masked language models lack, such as {heads[0]}")
 
 
 def _documents(readings: Sequence[CorpusReader], label: str, progress: Progress) -> Iterator[Document]:

@@ -230,7 +230,7 @@ def _group(results: list[Result], names: dict[Path, str]) -> TaskGroup:
 def _examples(result: Result, test: Json, source: str) -> list[Any]:
     """The test set; raises ``GreenadaptError`` if it is missing or has changed."""
     if "path" not in test:
-        raise GreenadaptError(f"{source} is no file, and a report reads no network")
+        raise GreenadaptError(f"{source} is no file, and a report downloads nothing")
     if source_input(source)["sha256"] != test["sha256"]:
         raise GreenadaptError(f"{source} changed since")
     return list(load_task(read_described(result.folder / TASK_FILE)).read(source, Silent()))

@@ -91,7 +91,7 @@ class Session:
         """The folder that the user named; raises ``ConflictError`` for one where ``clean`` removes results."""
         folder = real_folder(out)
         if folder.is_relative_to(os.path.realpath(self.workspace.root / "results")):
-            raise ConflictError(f"{out} lies in the workspace", "leave out --out, or name a folder elsewhere")
+            raise ConflictError(f"--out {out} lies in the workspace", "leave it out, or name a folder elsewhere")
         return folder
 
     def standard_input(self, settings: Json) -> Recipe:
@@ -104,8 +104,8 @@ class Session:
         """The workspace name of ``--corpus``; raises ``UsageError`` for standard input."""
         if corpus == STDIN:
             raise UsageError(
-                "standard input is read by corpus prepare, w2v and adapt",
-                "give its name there (greenadapt corpus list shows it)",
+                "only corpus prepare, w2v and adapt read standard input",
+                "give the name that it got there (greenadapt corpus list shows it)",
             )
         return corpus if corpus in self.workspace.corpora() else corpus_name(corpus)
 

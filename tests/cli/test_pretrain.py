@@ -40,7 +40,7 @@ def test_a_run_and_what_it_prints(run_alone: Run, text: str, tiny_model: TinyMod
     assert report["scores"] == read_json(folder / "scores.json")
     assert set(report["scores"]) == {"steps", "epochs", "new_head_steps", "max_length", "losses"}
     assert set(report["scores"]["losses"]["general"]) == {"inputs", "targets", "before", "after"}
-    assert "no head for masked language modelling, and gets one: it is trained alone for 3 steps first" in result.stderr
+    assert "no head for masked language modelling and gets a new one, trained alone for 3 steps first" in result.stderr
     printed = run().stdout
     assert "pretrain: up to date; documents" in printed
     after = report["scores"]["losses"]["heldout"]["after"]["expanded"]

@@ -23,5 +23,5 @@ def test_a_run_is_called_after_its_data(sources: list[str], name: str) -> None:
 
 def test_a_folder_where_clean_removes_is_refused(session: Session) -> None:
     inside = replace(session, out=session.workspace.root / "results" / "index-aaaaaaaaaaaa")
-    with pytest.raises(ConflictError, match="lies in the workspace: leave out --out"):
+    with pytest.raises(ConflictError, match="lies in the workspace: leave it out"):
         inside.check_out("index")

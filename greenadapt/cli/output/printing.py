@@ -262,9 +262,9 @@ def print_rows(scores: Json) -> None:
     title = f"Rows predicted for {n_heldout:,} held-out words of {scores['base']}"
     print_table(title, ["rows", "cosine", "first", "in 10"], table)
     print_lines([
-        f"* the rows of {scores['folder']}; random: random rows of the same length as the model's, the least to beat",
-        "cosine: of the predicted row and the model's own, mean; first, in 10: the own row is nearest to the predicted "
-        "one, or among the ten nearest; --json has these by the words' count in the corpus, too",
+        f"* the recipe of {scores['folder']}; random: rows that are random but as long as the model's, to be beaten",
+        "cosine: mean cosine of a predicted row and the model's own row of the word; first, in 10: share of the words "
+        "whose own row is the nearest to the predicted one, or one of the ten nearest; --json: also by count",
         "",
     ])  # fmt: skip
     if sentence := new_words_sentence(scores):

@@ -125,7 +125,7 @@ class Start:
         if not encoder.has_words:
             progress.note(f"{self.model.name} has no added words: both tokenizations are the same")
         if self.memory is None and (self.model.folder / MEMORY_FILE).is_file():
-            progress.warn(f"{self.model.source} was trained with a memory, which needs --memory")
+            progress.warn(f"{self.model.source} was trained with a memory: give the general model with --memory")
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class FinetuneRequest:
 
     def __post_init__(self) -> None:
         if self.memory is None and self.memory_config != MemoryConfig():
-            raise UsageError("settings of a memory, but no memory", "give the general model with --memory")
+            raise UsageError("options of the memory, but no memory", "give the general model with --memory")
         for seed in self.seeds:
             if not 0 <= seed < 2**32:
                 raise UsageError(f"--seed is {seed}, must be from 0 to {2**32 - 1}")
@@ -250,7 +250,7 @@ class FinetuneRequest:
         if self.unlabelled is None:
             return
         if self.memory is not None:
-            raise UsageError("--unlabelled does not go with a memory", "leave out one of them")
+            raise UsageError("--unlabelled and a memory exclude each other", "leave out one of them")
         if any(entry.config.task != "ner" for entry in self.tasks):
             raise UsageError(f"--unlabelled is for NER, this is {self.tasks[0].config.task}", "leave it out")
 

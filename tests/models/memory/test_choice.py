@@ -134,7 +134,7 @@ def test_only_some_of_several_models_need_it(tiny_model: TinyModel, tmp_path: Pa
     """In an ensemble, and beside a model that was trained from one with a memory, but without."""
     run, _ = _train(tmp_path, adapted(tiny_model), "qa", strategy="single")
     plain, warnings = _train(tmp_path, run, "qa", general=None, out="plain")
-    assert warnings == [f"{run} was trained with a memory, which needs --memory"]
+    assert warnings == [f"{run} was trained with a memory: give the general model with --memory"]
     moved = tmp_path / "moved"
     shutil.move(tmp_path / "base", moved)
     assert len(_predict(run_alone, run, question_lines(tmp_path / "test.json"), "-m", plain, "--memory", moved)) == 24

@@ -37,7 +37,7 @@ def test_requests_for_many_tasks_that_are_refused(tmp_path: Path, changes: dict[
     [
         ({"train": ()}, "nothing to train on"),
         ({"training": TrainConfig(patience=1)}, "--patience needs a development set: give --dev FILE"),
-        ({"memory_config": MemoryConfig("gated")}, "settings of a memory, but no memory: give the general model"),
+        ({"memory_config": MemoryConfig("gated")}, "options of the memory, but no memory: give the general model"),
         ({"save_logits": True}, "--save-logits needs a test set: give --test FILE"),
         ({"seeds": (0, 2**32)}, "--seed is 4294967296, must be from 0 to 4294967295"),
     ],
@@ -55,7 +55,7 @@ def test_a_model_that_had_a_memory(tiny_model: TinyModel) -> None:
     assert start.memory is None
     start.report(Encoder.of(Checkpoint.open(model), None), notes)
     (warning,) = notes.warnings
-    assert warning.endswith("adapted was trained with a memory, which needs --memory")
+    assert warning.endswith("adapted was trained with a memory: give the general model with --memory")
     facts_file(model)
     start = Start.of(str(model), "base", MemoryConfig())
     assert (start.model.name, start.model.source) == ("tiny-medicine", str(model))
