@@ -1,4 +1,4 @@
-"""The session of a call, and texts and records of a Python program as the files that stages read."""
+"""Turn the arguments of Python calls into what stages read: a session, and files of texts and records."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Find pretrained models: in a folder, on the model hub, or in a package; what answers as a hub does."""
+"""Find pretrained models in folders, on the model hub and in packages, and report a hub that does not answer."""
 
 import difflib
 import importlib.util

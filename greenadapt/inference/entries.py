@@ -1,4 +1,4 @@
-"""The input of predictions, from a file or a pipe: rows, whole documents."""
+"""Read the input of predictions, rows or whole documents, from a file or a pipe."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator

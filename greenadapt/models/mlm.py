@@ -1,4 +1,4 @@
-"""Masked language models: the net, opened and written."""
+"""Masked language models: the module, and how it is opened and written."""
 
 from dataclasses import dataclass
 from itertools import chain

@@ -1,1 +1,1 @@
-"""What people read."""
+"""Reports for people: model cards, tables in the terminal, the page of ``report``."""

@@ -1,4 +1,4 @@
-"""Whether an adapted model helps: without labels, by how well rows of known words are predicted."""
+"""Assess an adapted model without labels, by how well rows of known words are predicted."""
 
 from dataclasses import asdict
 from pathlib import Path

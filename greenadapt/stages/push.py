@@ -1,4 +1,4 @@
-"""A model's folder to the model hub."""
+"""Upload a model's folder to the model hub."""
 
 from contextlib import ExitStack
 from pathlib import Path

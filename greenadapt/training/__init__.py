@@ -1,1 +1,1 @@
-"""Optimiser steps, from examples to the loss."""
+"""Training: from examples or text to batches, losses and optimizer steps."""

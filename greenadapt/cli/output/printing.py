@@ -1,4 +1,4 @@
-"""Printing of results, plans, answers and tables."""
+"""Print results, scores, answers and tables."""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Each question looked up in each of its contexts, the answers put together, and their sentences for people to read."""
+"""Look up each question in each of its contexts, merge its answers, and find the sentences around them."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""An index of documents, found by BM25: how it is made, and the search in it."""
+"""Make an index of documents, and search it by BM25."""
 
 import json
 from collections.abc import Iterator, Mapping

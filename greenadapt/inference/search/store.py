@@ -1,4 +1,4 @@
-"""Paragraphs that a search finds, and the search among those of a single text, in memory."""
+"""The paragraphs that a search finds, and a search in a single text, in memory."""
 
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""The words of paragraphs and queries that a search compares, and their rank by BM25."""
+"""Split paragraphs and queries into the words that a search compares, and rank paragraphs by BM25."""
 
 import re
 import unicodedata

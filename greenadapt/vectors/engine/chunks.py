@@ -1,7 +1,7 @@
 """The compiled code of the engine, which ``local.py`` describes. Numba compiles it at first use.
 
 Functions take matrices and row numbers: reference counting of row views would cost more than the arithmetic. The width
-of rows is a multiple of the pieces of ``lanes.py`` (``padded``).
+of rows is a multiple of the pieces of ``lanes.py`` (``pad_rows``).
 """
 
 from hashlib import sha256

@@ -2,7 +2,7 @@
 
 LLVM does not vectorize loops over single numbers with many sums or many rows. Rows are therefore processed in pieces of
 ``LANES`` numbers for products, or of ``WIDE`` numbers where few values are live at once; the width of rows must be a
-multiple of a piece (``padded``).
+multiple of a piece (``pad_rows``).
 
 This relies on numba's internals, which any release can change: ``require_working`` detects changes.
 """
