@@ -8,7 +8,8 @@
 3. A result lies in ``HOME/results/STAGE-KEY``, or in the folder that ``--out`` names. Its ``manifest.json`` has all of
    the above, and size and SHA-256 of each file. The card, ``README.md``, is not among the files: people edit it.
 4. A result is built in a hidden folder beside its place, ``.NAME-KEY``, and renamed when it is complete. A killed run
-   leaves that folder, and the same command resumes in it; a command with another key never looks at it.
+   leaves that folder. The same command resumes from the job's ``checkpoints`` there, or starts over if it has none; a
+   command with another key never looks at it.
 5. A lock in the hidden folder admits one process. Others wait, say for whom, and find the result.
 6. A command whose result exists does nothing. Whatever else exists in its place is refused, before any work. No command
    replaces or deletes anything; only ``clean`` removes results, and only below HOME.
