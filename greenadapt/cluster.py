@@ -92,9 +92,9 @@ class Cluster:
         """Call ``function(item, *arguments)`` for each item on any node; yields the answers in the order of the items.
 
         Each call has a core and ``gpus`` to itself; ``options`` are Ray's for a task. At most twice as many calls as
-        run at once are unfinished or wait to be read. Ray repeats a call
-        whose node dies elsewhere, so a call that was interrupted must do no harm. Raises the error of a call, or of
-        ``items`` after the answers to all items before it, and what ``count`` raises; the other calls are cancelled.
+        run at once are unfinished or wait to be read. If a node dies, Ray repeats its calls on another one, so a call
+        that was interrupted must do no harm. Raises the error of a call, or of ``items`` after the answers to all items
+        before it, and what ``count`` raises; the other calls are cancelled.
         """
         limit = 2 * self.count(gpus)
         task = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=ATTEMPTS, **options)(function)

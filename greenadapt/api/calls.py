@@ -141,7 +141,7 @@ def finetune(
         unlabelled: Text of the domain without labels, or its path: a first model labels sentences of it, and the model
             learns from these, too. For NER.
         memory: A general model whose states the trained one sees (G-MAP), or ``"base"``.
-        memory_config: How it does.
+        memory_config: How the trained model reads these states.
         preset: ``"paper"`` for the settings of the paper, where the configurations do not set them.
         options: The workspace, and which resources to use.
         progress: Whether to show notes and bars on stderr, or where to. Without, warnings are Python's own.

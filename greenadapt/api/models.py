@@ -219,7 +219,7 @@ class AdaptedModel(EncoderModel):
 
     @property
     def alignment(self) -> AlignmentQuality:
-        """How well rows as the new ones are predict the rows of held-out words.
+        """How well the recipe of the new rows predicts the rows of held-out words.
 
         Raises:
             MissingError: If there are no figures, since fewer than 50 words could be compared.

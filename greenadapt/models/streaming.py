@@ -159,8 +159,8 @@ class Runner:
         raise NotImplementedError
 
     def open(self, block: Block, settings: Inference) -> AbstractContextManager[Callable[[Features], Any]]:
-        """Within it: a batch of the block's inputs → its rows, (b, n, k), or (b, 1, k) with one output per text, maybe
-        not yet computed.
+        """A context with a function: a batch of the block's inputs → its rows, (b, n, k), or (b, 1, k) with one output
+        per text, maybe not yet computed.
         """
         raise NotImplementedError
 

@@ -139,7 +139,7 @@ def begin_memory(model: Any, folder: Path) -> bool:
 
 
 def read_memory(model: Any, folder: Path) -> None:
-    """The same, whether or not it has weights; raises ``InputError`` unless the file is there and fits."""
+    """Read the memory of the trained model in ``folder``; raises ``InputError`` unless its file is there and fits."""
     weights = _fitting_memory(model, folder)
     if weights is None:
         raise InputError(f"{folder} has no {MEMORY_FILE} for this kind of memory", "train the model again")

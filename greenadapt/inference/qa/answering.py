@@ -36,7 +36,7 @@ def score_rows(rows: Sequence[Json], groups: Sequence[str]) -> Json:
     """Means of ``em``, ``f1`` and ``substr`` over the labelled rows, and their 95 % ``intervals``.
 
     ``groups`` has the context of each row; ``resampled`` says whether the bootstrap drew contexts or questions (see
-    ``metrics.resampled``). ``questions`` and ``contexts`` count the scored ones, ``unlabelled`` the rows without gold
+    ``metrics.resample``). ``questions`` and ``contexts`` count the scored ones, ``unlabelled`` the rows without gold
     answers. If some questions have no answer, ``has_answer`` and ``no_answer`` have the scores of either kind.
     """
     labelled = [(row, group) for row, group in zip(rows, groups, strict=True) if "em" in row]

@@ -174,7 +174,7 @@ class QuestionSet:
         return has_impossible(self.questions.values())
 
     def golds(self) -> dict[str, list[str]]:
-        """The gold answers that count, by the id of the question, of those that are labelled."""
+        """Id of each labelled question → its gold answers that count."""
         labelled = (question for question in self.questions.values() if question.is_labelled)
         return {question.id: gold_texts(question, is_second=self.is_second) for question in labelled}
 
