@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
@@ -99,6 +100,15 @@ WORDS = [
 ]
 SUFFIXES = ["##chy", "##card", "##ia", "##s", "##ine", "##in", "##om", "##a", "##1", "##2", "##e", "##x", "##t"]
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SPECIALS_OF_ROBERTA = dict(
+    bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", pad_token="<pad>",
+    unk_token="<unk>", mask_token="<mask>",
+)  # fmt: skip
+DEBERTA: dict[str, Any] = dict(
+    relative_attention=True, position_buckets=8, pos_att_type=["p2c", "c2p"], share_att_key=True,
+    norm_rel_ebd="layer_norm", type_vocab_size=0, position_biased_input=False,
+)  # fmt: skip
+"""What the published models of DeBERTa-v2 have in their configuration, but for the size."""
 
 
 class Notes(Silent):
@@ -118,6 +128,31 @@ class Notes(Silent):
     def lines(self) -> list[str]:
         """The notes, then the warnings."""
         return [*self.notes, *self.warnings]
+
+
+class Watcher(Notes):
+    """Progress that remembers the totals and steps of its bars, too, and raises when ``stop_after`` units are done."""
+
+    def __init__(self, stop_after: float = float("inf")) -> None:
+        super().__init__()
+        self.totals: list[float | None] = []
+        self.steps: list[tuple[float, dict[str, str]]] = []
+        self._stop_after = stop_after
+
+    @property
+    def amount(self) -> float:
+        """The units that are done."""
+        return sum(units for units, _ in self.steps)
+
+    @contextmanager
+    def bar(self, label: str, total: float | None, unit: str) -> Iterator["Watcher"]:
+        self.totals.append(total)
+        yield self
+
+    def advance(self, amount: float, **facts: str) -> None:
+        self.steps.append((amount, facts))
+        if self.amount > self._stop_after:
+            raise KeyboardInterrupt
 
 
 def wordpiece_vocabulary() -> list[str]:
@@ -257,21 +292,18 @@ def _tiny_model(architecture: str, width: int, lowercase: bool, max_shard_size: 
     )
     if architecture.startswith("ModernBert"):  # its defaults lie outside a tiny vocabulary
         sizes |= dict(bos_token_id=0, cls_token_id=0, pad_token_id=1, eos_token_id=2, sep_token_id=2)
-    if architecture.startswith("DebertaV2"):  # as the published ones
-        sizes |= dict(relative_attention=True, position_buckets=8, pos_att_type=["p2c", "c2p"], share_att_key=True)
-        sizes |= dict(norm_rel_ebd="layer_norm", type_vocab_size=0, position_biased_input=False)
+    if architecture.startswith("DebertaV2"):
+        sizes |= DEBERTA
     if architecture.startswith("Albert"):
         sizes |= dict(embedding_size=width // 2)
     torch.manual_seed(0)
     model = model_class(model_class.config_class(**{**sizes, **json.loads(settings)})).eval()
     model.save_pretrained(folder, max_shard_size=max_shard_size)
     if bytelevel or unigram:
-        specials = dict(
-            bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", pad_token="<pad>",
-            unk_token="<unk>", mask_token="<mask>",
-        )  # fmt: skip
         name = "RobertaTokenizer" if bytelevel else "XLMRobertaTokenizer"
-        save_tokenizer(tokenizer, folder, "PreTrainedTokenizerFast" if architecture[0] in "DA" else name, **specials)
+        save_tokenizer(
+            tokenizer, folder, "PreTrainedTokenizerFast" if architecture[0] in "DA" else name, **SPECIALS_OF_ROBERTA
+        )
     else:
         save_tokenizer(tokenizer, folder, "BertTokenizer", do_lower_case=lowercase)
     return folder, torch.get_rng_state()

@@ -67,20 +67,6 @@ def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_f
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("one_thread")
-def test_seeds_and_predictions_are_those_of_one_machine(
-    run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path
-) -> None:
-    command = ["finetune", "--task", "ner", "-m", tiny_model(), "--train", ner_file(tmp_path / "train.tsv", 8)]
-    command += ["--seeds", "2", "--epochs", "1"]
-    (tmp_path / "texts.txt").write_text("the heart of a patient\n" * 4)
-    for name, cluster in (("alone", ()), ("spread", ("--cluster", nodes.address))):
-        run_alone(*command, "--out", f"{name}/run", *cluster)
-        run_alone("predict", "-m", f"{name}/run", "-i", "texts.txt", "-o", f"{name}/labels.jsonl", *cluster)
-    assert content(tmp_path / "spread") == content(tmp_path / "alone")
-
-
-@pytest.mark.long
 def test_a_node_without_the_model_is_named_before_any_work(
     run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """Word vectors trained on a real Ray cluster: on one node, on two, and what is refused."""
 
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,14 @@ import pytest
 from greenadapt.cluster import Cluster, connect
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
+from greenadapt.errors import ResourceError
 from greenadapt.progress import Silent
 from greenadapt.vectors import cbow, on_cluster
 from greenadapt.vectors.engine import stream
 from greenadapt.vectors.neighbours import nearest
 from greenadapt.vectors.word_vectors import WordVectors
+from tests.conftest import Watcher
+from tests.support.small_cluster import ADDRESS
 from tests.vectors.test_cbow import prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
@@ -65,8 +69,23 @@ def connected_to(address: str, n_nodes: int) -> Iterator[Cluster]:
         yield Cluster(cluster.ray, cluster.nodes[:n_nodes])
 
 
-def _train(corpus: PreparedCorpus, config: W2VConfig, work: Path, cluster: Cluster | None) -> WordVectors:
-    return cbow.train(corpus, config, work, progress=Silent(), max_memory=1 << 30, cluster=cluster)
+def _train(
+    corpus: PreparedCorpus, config: W2VConfig, work: Path, cluster: Cluster | None, progress: Silent | None = None
+) -> WordVectors:
+    return cbow.train(corpus, config, work, progress=progress or Silent(), max_memory=1 << 30, cluster=cluster)
+
+
+class Calling(Watcher):
+    """Calls a function at the first step."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        super().__init__()
+        self.function = function
+
+    def advance(self, amount: float, **facts: str) -> None:
+        if not self.steps:
+            self.function()
+        super().advance(amount, **facts)
 
 
 def test_one_node_of_one_core_makes_the_bytes_of_one_machine(any_nodes: Any, tmp_path: Path) -> None:
@@ -81,3 +100,18 @@ def test_vectors_of_two_nodes_are_as_good(nodes: Any, corpus: PreparedCorpus, tm
     alone = own_group(_train(corpus, CONFIG, tmp_path / "alone", None))
     with connected_to(nodes.address, 2) as cluster:
         assert own_group(_train(corpus, CONFIG, tmp_path / "work", cluster)) > alone - LESS
+
+
+def test_training_that_is_stopped_resumes_and_a_node_that_dies_or_is_too_small_ends_it(
+    nodes: Any, corpus: PreparedCorpus, tmp_path: Path
+) -> None:
+    with connect(nodes.address) as cluster:
+        small = Cluster(cluster.ray, [replace(node, memory=10) for node in cluster.nodes])
+        with pytest.raises(ResourceError, match=rf"on each node, and node {ADDRESS} has 0 MB"):
+            _train(corpus, CONFIG, tmp_path / "small", small)
+        with pytest.raises(SystemExit):
+            _train(corpus, CONFIG, tmp_path / "work", cluster, Calling(lambda: signal.raise_signal(signal.SIGTERM)))
+        dying = Calling(lambda: nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False))
+        with pytest.raises(ResourceError, match=r"a node of the cluster died .* which resumes"):
+            _train(corpus, CONFIG, tmp_path / "work", cluster, dying)
+    assert dying.notes == ["resuming in epoch 1"]

@@ -15,7 +15,8 @@ from greenadapt.corpus.download import fetch, is_fetched
 from greenadapt.corpus.readers import open_corpus
 from greenadapt.corpus.recipes import Recipe, Source, file_name, find_recipe
 from greenadapt.errors import InputError, MissingError, ResourceError
-from tests.support.file_server import Heard, Server, serving
+from tests.conftest import Watcher
+from tests.support.file_server import Server, serving
 
 DATA = bytes(range(256)) * 4096  # 1 MiB
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -33,11 +34,11 @@ def source(server: Server, **options: object) -> Source:
 
 
 def test_a_download_says_its_size_first_and_is_done_once(server: Server, tmp_path: Path) -> None:
-    heard = Heard()
-    fetch([source(server, sha256=SHA256)], tmp_path / "new", heard)
+    watcher = Watcher()
+    fetch([source(server, sha256=SHA256)], tmp_path / "new", watcher)
     assert (tmp_path / "new" / "data.bin").read_bytes() == DATA
-    assert heard.notes == [f"downloading 1 file, 1.0 MB, to {tmp_path / 'new'}"]
-    assert (heard.amount, heard.total) == (len(DATA), len(DATA))
+    assert watcher.notes == [f"downloading 1 file, 1.0 MB, to {tmp_path / 'new'}"]
+    assert (watcher.amount, watcher.totals) == (len(DATA), [len(DATA)])
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["data.bin"]
     server.requests.clear()
     fetch([source(server, sha256=SHA256)], tmp_path / "new")
@@ -46,14 +47,14 @@ def test_a_download_says_its_size_first_and_is_done_once(server: Server, tmp_pat
 
 def test_a_cut_connection_is_resumed(server: Server, tmp_path: Path) -> None:
     server.cut_after, server.cuts = 300_000, 2
-    heard = Heard()
-    fetch([source(server, sha256=SHA256)], tmp_path, heard)
+    watcher = Watcher()
+    fetch([source(server, sha256=SHA256)], tmp_path, watcher)
     assert (tmp_path / "data.bin").read_bytes() == DATA
     ranges = [byte_range for command, byte_range in server.requests if command == "GET"]
     assert len(ranges) == 3
     assert ranges[0] == ""
     assert all(byte_range.startswith("bytes=") for byte_range in ranges[1:])
-    assert heard.amount == len(DATA)
+    assert watcher.amount == len(DATA)
 
 
 @pytest.mark.parametrize("part", [DATA[:1000], DATA + b"more"], ids=["begun", "longer"])
@@ -67,17 +68,17 @@ def test_a_later_run_resumes_the_file(server: Server, tmp_path: Path, part: byte
 
 def test_a_server_without_ranges(server: Server, tmp_path: Path) -> None:
     server.ranges, server.cut_after, server.cuts = False, 300_000, 1
-    heard = Heard()
-    fetch([source(server, sha256=SHA256)], tmp_path, heard)
+    watcher = Watcher()
+    fetch([source(server, sha256=SHA256)], tmp_path, watcher)
     assert (tmp_path / "data.bin").read_bytes() == DATA
-    assert heard.amount == len(DATA)
+    assert watcher.amount == len(DATA)
 
 
 def test_a_server_that_does_not_answer_is_given_up(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("urllib3.util.retry.Retry.get_backoff_time", lambda _: 0)
-    server.before = lambda _: "gone" if len(server.requests) > 1 else ""
+    server.answers = 1
     with pytest.raises(InputError, match=r"data\.bin cannot be downloaded"):
         fetch([source(server)], tmp_path)
     assert len(server.requests) == 1 + download.ATTEMPTS
@@ -114,11 +115,11 @@ def test_a_file_that_changed_since_a_killed_run_is_fetched_from_its_beginning(se
 def test_a_range_that_was_not_asked_for_is_not_appended(server: Server, tmp_path: Path) -> None:
     """RFC 9110, section 14.4: what a 206 encloses is said by ``Content-Range`` alone."""
     server.content_range, server.cut_after, server.cuts = "bytes 0-{last}/{size}", 1 << 18, 1
-    heard = Heard()
-    fetch([Source(f"{server.address}/data.bin")], tmp_path, heard)  # no checksum
+    watcher = Watcher()
+    fetch([Source(f"{server.address}/data.bin")], tmp_path, watcher)  # no checksum
     assert (tmp_path / "data.bin").read_bytes() == DATA
     assert [byte_range for command, byte_range in server.requests if command == "GET"] == ["", "bytes=262144-", ""]
-    assert heard.amount == len(DATA)
+    assert watcher.amount == len(DATA)
 
 
 def test_a_disk_that_is_too_small(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,9 @@
 
 import http.server
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-
-from greenadapt.progress import Bar
-from tests.conftest import Notes
 
 
 @dataclass
@@ -17,18 +14,16 @@ class Server:
     files: dict[str, bytes]
     ranges: bool = True
     content_range: str = ""
-    """``Content-Range`` of ranges, with ``{start}``, ``{last}`` and ``{size}``; empty: the right one, "-": none."""
+    """``Content-Range`` of ranges, with ``{start}``, ``{last}`` and ``{size}``; empty: the right one."""
     cut_after: int = 0
     """Close the connection after so many bytes of an answer, ``cuts`` times."""
     cuts: int = 0
-    unavailable: int = 0
-    """Answer 503 so many times first."""
     version: str = '"1"'
     """``ETag`` of all files."""
     encoding: str = ""
     """``Content-Encoding`` of all answers."""
-    before: Callable[[str], str] = lambda _: ""
-    """Called with the path of each request; ``cut`` cuts this answer, ``gone`` sends none."""
+    answers: float = float("inf")
+    """So many requests are answered."""
     requests: list[tuple[str, str]] = field(default_factory=list)
     """Method and range."""
     paths: list[str] = field(default_factory=list)
@@ -52,17 +47,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             range_header = ""
         self.state.requests.append((self.command, range_header))
         self.state.paths.append(self.path)
-        fault = self.state.before(self.path)
         content = self.state.files.get(self.path)
-        if fault == "gone":
+        if len(self.state.requests) > self.state.answers:
             self.close_connection = True
         elif content is None:
             self.send_error(404)
-        elif self.state.unavailable:
-            self.state.unavailable -= 1
-            self.send_response(503)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
         else:
             start = (
                 int(range_header.removeprefix("bytes=").removesuffix("-"))
@@ -71,7 +60,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             )
             self._send_head(content, start)
             if with_body:
-                self._send_body(content[start or 0 :], fault)
+                self._send_body(content[start or 0 :])
 
     def _send_head(self, content: bytes, start: int | None) -> None:
         size = len(content)
@@ -80,8 +69,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif start < size:
             self.send_response(206)
             content_range = self.state.content_range or "bytes {start}-{last}/{size}"
-            if content_range != "-":
-                self.send_header("Content-Range", content_range.format(start=start, last=size - 1, size=size))
+            self.send_header("Content-Range", content_range.format(start=start, last=size - 1, size=size))
         else:
             self.send_response(416)
             self.send_header("Content-Range", f"bytes */{size}")
@@ -92,9 +80,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(max(size - (start or 0), 0)))
         self.end_headers()
 
-    def _send_body(self, content: bytes, fault: str) -> None:
-        if self.state.cuts or fault == "cut":
-            self.state.cuts -= fault != "cut"
+    def _send_body(self, content: bytes) -> None:
+        if self.state.cuts:
+            self.state.cuts -= 1
             content = content[: self.state.cut_after]
             self.close_connection = True
         self.wfile.write(content)
@@ -147,18 +135,3 @@ def serving(files: dict[str, bytes]) -> Iterator[Server]:
     handler = type("StatefulHandler", (Handler,), {"state": state})
     with _running(handler) as state.address:
         yield state
-
-
-class Heard(Notes):
-    """A progress that remembers notes, warnings, and the amount of a bar."""
-
-    amount: float = 0
-    total: float | None = None
-
-    @contextmanager
-    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
-        self.total = total
-        yield self
-
-    def advance(self, amount: float, **facts: str) -> None:
-        self.amount += amount

@@ -7,13 +7,13 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from greenadapt.tokenization.vocabulary import BaseVocabulary
-from tests.conftest import save_tokenizer
+from tests.conftest import DEBERTA, save_tokenizer
 
 DOCS = Path(__file__).parents[2] / "docs"
 XLM_R = dict(bos="<s>", cls="<s>", eos="</s>", sep="</s>", pad="<pad>", unk="<unk>", mask="<mask>")
-DEBERTA = dict(bos="[CLS]", cls="[CLS]", eos="[SEP]", sep="[SEP]", pad="[PAD]", unk="[UNK]", mask="[MASK]")
-ALBERT = {**DEBERTA, "pad": "<pad>", "unk": "<unk>"}
-LAYOUTS = {"XLMRoberta": XLM_R, "DebertaV2": DEBERTA, "Albert": ALBERT}
+DEBERTA_NAMES = dict(bos="[CLS]", cls="[CLS]", eos="[SEP]", sep="[SEP]", pad="[PAD]", unk="[UNK]", mask="[MASK]")
+ALBERT = {**DEBERTA_NAMES, "pad": "<pad>", "unk": "<unk>"}
+LAYOUTS = {"XLMRoberta": XLM_R, "DebertaV2": DEBERTA_NAMES, "Albert": ALBERT}
 """Family → names of its special tokens."""
 
 
@@ -98,13 +98,7 @@ def sentencepiece_model(folder: Path, family: str) -> Path:
         "initializer_range": 0.1,
     }
     if family == "DebertaV2":
-        sizes |= {"relative_attention": True, "position_buckets": 8, "pos_att_type": ["p2c", "c2p"]}
-        sizes |= {
-            "share_att_key": True,
-            "norm_rel_ebd": "layer_norm",
-            "type_vocab_size": 0,
-            "position_biased_input": False,
-        }
+        sizes |= DEBERTA
     if family == "Albert":
         sizes["embedding_size"] = 16
     model_class = getattr(transformers, f"{family}Model")

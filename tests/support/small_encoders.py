@@ -14,6 +14,7 @@ from torch import Tensor
 
 from greenadapt.architectures import ARCHITECTURES as KNOWN
 from greenadapt.architectures.base import LayerAttention
+from tests.conftest import DEBERTA
 
 N_IDS = 90
 HEADS = 4
@@ -24,10 +25,7 @@ PAD |= {"NomicBert": 0, "Gte": 1, "ModernBert": 1}
 WITH_MEMORY = tuple(PAD)
 """All that can have a memory, and adapters."""
 SETTINGS: dict[str, dict[str, Any]] = {
-    "DebertaV2": {
-        **{"relative_attention": True, "position_buckets": 4, "pos_att_type": ["p2c", "c2p"], "share_att_key": True},
-        **{"norm_rel_ebd": "layer_norm", "type_vocab_size": 0, "position_biased_input": False},
-    },
+    "DebertaV2": {**DEBERTA, "position_buckets": 4},
     "ModernBert": {
         **{"bos_token_id": 0, "cls_token_id": 0, "eos_token_id": 2, "sep_token_id": 2},
         **{"local_attention": 4, "global_attn_every_n_layers": 2},
@@ -39,15 +37,15 @@ STRATEGIES = ("single", "multiple", "gated", "chunk")
 VARIANTS = ("memory", "cross", "gate")
 
 
-def encoder(architecture: str, head: str = "Model", seed: int = 0, **config: Any) -> Any:
-    """A model in evaluation mode, without a pooler if it has no head; all weights and biases differ from zero."""
-    model, random_state = _encoder(architecture, head, seed, json.dumps(config, sort_keys=True))
+def encoder(architecture: str, head: str = "Model", seed: int = 0, *, pooler: bool = False, **config: Any) -> Any:
+    """A model in evaluation mode whose weights and biases all differ from zero; a ``pooler`` only without a head."""
+    model, random_state = _encoder(architecture, head, seed, pooler, json.dumps(config, sort_keys=True))
     torch.set_rng_state(random_state)
     return copy.deepcopy(model)
 
 
 @cache
-def _encoder(architecture: str, head: str, seed: int, changes: str) -> tuple[Any, Tensor]:
+def _encoder(architecture: str, head: str, seed: int, pooler: bool, changes: str) -> tuple[Any, Tensor]:
     """The model, cached, and torch's random state after it was made."""
     import transformers
 
@@ -63,9 +61,9 @@ def _encoder(architecture: str, head: str, seed: int, changes: str) -> tuple[Any
     }
     architecture_sizes = {"pad_token_id": PAD.get(architecture, 0), **SETTINGS.get(architecture, {})}
     settings = model_class.config_class(**{**sizes, **architecture_sizes, **json.loads(changes)})
-    has_pooler = head == "Model" and "add_pooling_layer" in inspect.signature(model_class).parameters
+    may_have_pooler = head == "Model" and "add_pooling_layer" in inspect.signature(model_class).parameters
     torch.manual_seed(seed)
-    model = model_class(settings, **({"add_pooling_layer": False} if has_pooler else {}))
+    model = model_class(settings, **({"add_pooling_layer": pooler} if may_have_pooler else {}))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.2)

@@ -7,30 +7,15 @@ import torch
 
 from greenadapt.config import AdapterConfig
 from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
-from tests.support.small_encoders import N_IDS, PAD, SETTINGS
+from tests.support.small_encoders import encoder
 
 ARCHITECTURES = ("Bert", "Roberta", "XLMRoberta")
 N_OUTPUTS = {"SequenceClassification": 3, "TokenClassification": 4, "QuestionAnswering": 2}
 
 
 def shared_encoder(architecture: str = "Bert", **config: Any) -> Any:
-    """An encoder with a pooler, if its kind has one, of two layers 16 wide, in evaluation mode."""
-    import transformers
-
-    model_class: Any = getattr(transformers, f"{architecture}Model")
-    sizes = {
-        "vocab_size": N_IDS,
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 24,
-        "max_position_embeddings": 40,
-        "pad_token_id": PAD.get(architecture, 0),
-        **SETTINGS.get(architecture, {}),
-    }
-    torch.manual_seed(0)
-    model = model_class(model_class.config_class(**{**sizes, **config}))
-    return moved(model).eval()
+    """An encoder with a pooler, if its kind has one."""
+    return encoder(architecture, pooler=True, **config)
 
 
 def moved(module: Any) -> Any:

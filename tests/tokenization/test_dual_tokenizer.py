@@ -198,13 +198,6 @@ def test_an_added_token_is_not_cut(
             equal(dual.encode(text), whole)
 
 
-def test_spans_leave_out_the_space(dual: DualTokenizer):
-    text = "the  tachycardia of heart"
-    for view in (dual.encode(text).base, dual.encode(text).expanded):
-        words = [text[a:b] for a, b in extents(view)]
-        assert [word for word in words if word.strip()] == ["the", "tachycardia", "of", "heart"]
-
-
 def test_given_words_map_by_characters(dual: DualTokenizer):
     words = ["beta-blocker", "tachycardia,", "heart"]
     encoding = dual.encode(words)

@@ -13,7 +13,7 @@ from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, new_entr
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.export import export_tokenizers
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
-from tests.conftest import bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
+from tests.conftest import SPECIALS_OF_ROBERTA, bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
 
 WORDS = ["tachycardia", "kinases", "isolates", "covid", "virus9", "naïve", "x" * 110, "日本"]
 TEXT = (
@@ -21,15 +21,11 @@ TEXT = (
     f"[MASK] <mask> {'x' * 110} 日本 x日本 preisolates isolates2 heart\n tachycardia's"
 )
 NEW_FREE = "The heart rate of patients: virus was isolated from [SEP] <mask> dtype  array. COVID tachycardias"
-ROBERTA = {
-    "bos_token": "<s>", "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>",
-    "unk_token": "<unk>", "mask_token": "<mask>",
-}  # fmt: skip
 
 
 def make_folder(kind: str, folder: Path) -> Path:
     if kind == "bytelevel":
-        save_tokenizer(bytelevel_tokenizer(), folder, "RobertaTokenizer", model_max_length=512, **ROBERTA)
+        save_tokenizer(bytelevel_tokenizer(), folder, "RobertaTokenizer", model_max_length=512, **SPECIALS_OF_ROBERTA)
     else:
         lowercase = kind == "uncased"
         save_tokenizer(

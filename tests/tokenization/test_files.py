@@ -4,13 +4,11 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import transformers
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.errors import InputError, MissingError
@@ -79,22 +77,8 @@ def mpnet(folder: Path) -> None:
     (folder / "vocab.txt").write_text("\n".join(["<s>", "<pad>", "</s>", "<unk>", *entries, "<mask>"]) + "\n", "utf-8")
 
 
-@cache
-def trained_bpe() -> str:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=2000,
-        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator([*real_lines(), *LINES], trainer)
-    return tokenizer.to_str()
-
-
 def bytelevel(folder: Path) -> None:
-    Tokenizer.from_str(trained_bpe()).model.save(str(folder))
+    bytelevel_tokenizer().model.save(str(folder))
 
 
 def sentencepiece(kind: str, name: str, **options: Any) -> Callable[[Path], None]:

@@ -15,15 +15,10 @@ from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from tests.conftest import save_tokenizer, unigram_tokenizer
+from tests.conftest import SPECIALS_OF_ROBERTA, save_tokenizer, unigram_tokenizer
 from tests.support.small_tasks import TinyModel
 from tests.support.words_of_pieces import extents
 
-SPECIALS = {
-    **dict.fromkeys(["bos_token", "cls_token"], "<s>"),
-    **dict.fromkeys(["eos_token", "sep_token"], "</s>"),
-    **{"pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>"},
-}
 WHITE = r"[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 PARTS = [
     *("heart", "rates", "tachycardia", "Virus-1", "x", "日本", "e\u0301te\u0301", "ﬁ", "\U0001f600", "[SEP]", "."),
@@ -51,7 +46,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     path = tmp_path_factory.mktemp(request.param.__name__)
     # The class XLMRobertaTokenizer has rules of its own, those of unigram_tokenizer.
     name = "XLMRobertaTokenizer" if request.param is unigram_tokenizer else "PreTrainedTokenizerFast"
-    save_tokenizer(request.param(), path, name, **SPECIALS)
+    save_tokenizer(request.param(), path, name, **SPECIALS_OF_ROBERTA)
     return path
 
 
@@ -96,7 +91,7 @@ def test_inputs_are_those_of_transformers(tiny_model: TinyModel, first: str, sec
     for theirs in (
         transformers.AutoTokenizer.from_pretrained(checkpoint.folder),
         transformers.XLMRobertaTokenizer.from_pretrained(checkpoint.folder),
-        transformers.PreTrainedTokenizerFast(tokenizer_file=str(file), **SPECIALS),
+        transformers.PreTrainedTokenizerFast(tokenizer_file=str(file), **SPECIALS_OF_ROBERTA),
     ):
         assert theirs(first)["input_ids"] == encoder.single(pieces[0])[0].tolist()
         ids, types, begin = encoder.pair(*pieces)

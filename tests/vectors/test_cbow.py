@@ -6,8 +6,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from greenadapt.progress import Silent
 from greenadapt.store.arrays import write_arrays
 from greenadapt.vectors import cbow as w2v
 from greenadapt.vectors.engine import local, stream
+from tests.conftest import Watcher
 
 GIB = 1 << 30
 CONFIG = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2)
@@ -60,31 +60,6 @@ def prepare(text: list[list[str]], folder: Path) -> PreparedCorpus:
 
 def train(corpus: PreparedCorpus, config: W2VConfig, work: Path, progress: Any = None, max_memory: int = GIB) -> Any:
     return w2v.train(corpus, config, work, progress=progress or Silent(), max_memory=max_memory)
-
-
-class Watcher:
-    """A ``Progress`` that keeps what it is told, and raises when ``stop_after`` words were trained."""
-
-    def __init__(self, stop_after: float = float("inf")) -> None:
-        self.notes: list[str] = []
-        self.totals: list[float | None] = []
-        self.steps: list[tuple[float, dict[str, str]]] = []
-        self._stop_after = stop_after
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
-
-    warn = note
-
-    @contextmanager
-    def bar(self, label: str, total: float | None, unit: str) -> Iterator["Watcher"]:
-        self.totals.append(total)
-        yield self
-
-    def advance(self, amount: float, **facts: str) -> None:
-        self.steps.append((amount, facts))
-        if sum(words for words, _ in self.steps) > self._stop_after:
-            raise KeyboardInterrupt
 
 
 # -- vocabulary -------------------------------------------------------------------------------------------------------
@@ -206,7 +181,7 @@ def test_a_checkpoint_that_was_cut_short_is_not_used(tmp_path: Path, corpus: Pre
     path.write_bytes(path.read_bytes()[:-1])
     watcher = Watcher()
     assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
-    assert "is truncated" in watcher.notes[0]
+    assert "is truncated" in watcher.warnings[0]
 
 
 def test_a_broken_numba_ends_a_command_before_the_text_is_prepared(

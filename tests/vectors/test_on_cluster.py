@@ -1,25 +1,17 @@
 """What nodes learned apart is merged as if one had learned it all, and parts are assigned fairly."""
 
-import importlib.util
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenadapt.cluster import Cluster, Node
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.prepared import PreparedCorpus
-from greenadapt.errors import ResourceError
 from greenadapt.store.arrays import Array, write_arrays
-from greenadapt.vectors import on_cluster
-from greenadapt.vectors.engine import stream as text
-from greenadapt.vectors.engine.stream import Stream, StreamPart, Weights
+from greenadapt.vectors.engine.stream import StreamPart, Weights
 from greenadapt.vectors.on_cluster import (
     GROWTH,
-    ClusterEngine,
     Curvature,
     Trainer,
     add,
@@ -30,9 +22,6 @@ from greenadapt.vectors.on_cluster import (
     merge,
     round_size,
 )
-from tests.conftest import Notes
-from tests.support.local_ray import LocalRay
-from tests.vectors.test_cbow import prepare
 
 RATE = 0.01
 STEPS = np.array([1.0, 30, 1000, 30_000])
@@ -140,59 +129,3 @@ def test_trainers_agree_after_a_merge(tmp_path: Path) -> None:
         np.testing.assert_array_equal(table, second_table)
         assert np.abs(table - start).max() > 0.01
     assert all(not changed.rows.size for trainer in trainers for message in trainer.changes(2) for changed in message)
-
-
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
-CONFIG = W2VConfig(dim=8, min_count=1, epochs=6, sample=0)
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> PreparedCorpus:
-    """100 parts of 100 words."""
-    words = np.random.default_rng(0).integers(50, size=(500, 20))
-    return prepare([[f"word{word}" for word in line] for line in words.tolist()], tmp_path / "corpus")
-
-
-class Training:
-    """An engine on ``n_nodes`` nodes of a local Ray, and what was trained on by each."""
-
-    def __init__(
-        self, corpus: PreparedCorpus, n_nodes: int, patch: pytest.MonkeyPatch, memory: int = 1 << 30, **options: Any
-    ) -> None:
-        self.ray, self.notes = LocalRay(**options), Notes()
-        nodes = [Node(f"{i + 1:056x}", f"10.0.0.{i}", 1, 0, memory) for i in range(n_nodes)]
-        patch.setattr(text, "_PART", 100)
-        patch.setattr(on_cluster, "SYNC_WORDS", 100)
-        patch.setattr(
-            Cluster, "on_each_node", lambda self, function, *arguments: {n: function(*arguments) for n in self.nodes}
-        )
-        counts = np.bincount(corpus.ids)
-        stream = Stream(corpus.ids, corpus.lines, counts, len(corpus.ids))
-        cluster = Cluster(self.ray, nodes)
-        self.engine = ClusterEngine(cluster, corpus.folder / "words.safetensors", stream, CONFIG, self.notes)
-        rng = np.random.default_rng(0)
-        self.weights = Weights(
-            rng.normal(0, 0.01, (len(counts), CONFIG.dim)).astype(np.float32),
-            np.zeros((len(counts), CONFIG.dim), np.float32),
-        )
-        self.words = 0
-
-    def epoch(self, epoch: int = 2, **options: Any) -> int:
-        def advance(words: int, rate: float) -> None:
-            self.words += words
-
-        return self.engine.train(self.engine.parts, self.weights, epoch, advance, **options)
-
-
-def test_training_stops_where_it_can_go_on(corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    training = Training(corpus, 4, monkeypatch)
-    n_parts = training.epoch(stop=lambda: training.words > 3000)
-    assert 30 < n_parts < len(training.engine.parts)
-    assert training.words == sum(part.words for part in training.engine.parts[:n_parts])
-
-
-def test_what_ends_training(corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ResourceError, match=r"10\.0\.0\.0 has 0 MB"):
-        Training(corpus, 2, monkeypatch, memory=10).epoch()
-    with pytest.raises(ResourceError, match="a node of the cluster died"):
-        Training(corpus, 2, monkeypatch, deaths=[(1, "train", 1)]).epoch()

@@ -10,7 +10,7 @@ from greenadapt.errors import InputError
 from greenadapt.vectors.alignment import fit
 from greenadapt.vectors.quality import KnownWords, fit_and_measure
 from greenadapt.vectors.rows import FormSums, RowRecipe, predict_rows
-from tests.vectors.test_cbow import Watcher
+from tests.conftest import Watcher
 
 N_BASE, N_OVERLAP, SPECIAL = 400, 330, (0, 5, 399)
 

@@ -11,16 +11,7 @@ from greenadapt.config import ExpandConfig, RecipeName
 from greenadapt.vectors import rows
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.quality import KnownWords
-from greenadapt.vectors.rows import (
-    FormRegression,
-    FormSums,
-    NewRows,
-    RowRecipe,
-    mean_of_pieces,
-    replacements,
-    select,
-    wordpiece_norm,
-)
+from greenadapt.vectors.rows import FormRegression, FormSums, NewRows, RowRecipe, replacements, select, wordpiece_norm
 from greenadapt.vectors.word_vectors import WordVectors
 
 SELECT_WORDS = ["the", "insulin", "egfr", "[CLS]", "rare", "cardia", "virus"]
@@ -107,16 +98,6 @@ def test_each_recipe_by_hand() -> None:
     expected = np.array([[0.6, 0.8, 0], [0, 0, 0], [1 / 3, 2 / 3, 2 / 3]], np.float32) * norm
     np.testing.assert_allclose(rows_of("norm"), expected, rtol=1e-6)
     np.testing.assert_allclose(rows_of("pieces"), MEANS, rtol=1e-6)
-
-
-def test_mean_of_pieces_against_a_loop() -> None:
-    draw = np.random.default_rng(0)
-    embedding = draw.normal(size=(50, 16)).astype(np.float32)
-    pieces = [draw.integers(0, 50, draw.integers(1, 9)).tolist() for _ in range(200)]
-    expected = np.stack([embedding[ids].mean(0) for ids in pieces])
-    np.testing.assert_allclose(mean_of_pieces(pieces, embedding), expected, atol=1e-6)
-    with pytest.raises(ValueError, match="word 1 has no pieces"):
-        mean_of_pieces([[1], [], [2]], embedding)
 
 
 def test_the_wordpiece_norm_counts_neither_specials_nor_padding() -> None:

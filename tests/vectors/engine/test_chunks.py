@@ -195,9 +195,10 @@ def trained(case: Case, tables: Weights) -> Weights:
 
 def trained_and_told(case: Case, tables: Weights) -> tuple[Weights, tuple[int, int]]:
     """The same, and at how many positions it learned, and how many of these had a score over -LIMIT."""
-    ids = np.array([word for line in case.lines for word in line], np.int32)
+    others = [0, 1, 2]  # of the parts before and behind this one
+    ids = np.array([*others, *(word for line in case.lines for word in line), *others], np.int32)
     ids.flags.writeable = False  # as those of a prepared corpus, so that one version is compiled
-    text = TextPart(ids, np.cumsum([0, *map(len, case.lines)], dtype=np.int64), case.words)
+    text = TextPart(ids, np.cumsum([len(others), *map(len, case.lines)], dtype=np.int64), case.words)
     changed = Weights(tables.input.copy(), tables.output.copy())
     wide = pad_rows(changed.input), pad_rows(changed.output)
     counts = train_part(text, wide, case.noise, case.settings, case.rates, np.uint64(case.seed))
@@ -276,20 +277,6 @@ def test_nothing_to_learn_changes_nothing() -> None:
         ours = trained(Case(lines, make_noise(9), WORD2VEC), tables)
         assert ours.input.tobytes() == tables.input.tobytes()
         assert ours.output.tobytes() == tables.output.tobytes()
-
-
-def test_a_part_begins_where_its_first_border_is() -> None:
-    lines = make_lines([20, 50, 30], 30)
-    tables = make_tables(30)
-    want = trained(Case(lines[1:2], make_noise(30), WORD2VEC), tables)
-    ids = np.concatenate(lines).astype(np.int32)
-    ids.flags.writeable = False
-    got = Weights(tables.input.copy(), tables.output.copy())
-    text = TextPart(ids, np.array([20, 70]), 50)
-    wide = pad_rows(got.input), pad_rows(got.output)
-    train_part(text, wide, make_noise(30), WORD2VEC, (0.1, 0.02), np.uint64(SEED))
-    for table, expected_table in zip(wide, (want.input, want.output), strict=True):
-        assert table[:, :7].tobytes() == expected_table.tobytes()
 
 
 # -- draws ------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from greenadapt.vectors.engine import stream as text
 from greenadapt.vectors.engine.local import LocalEngine
 from greenadapt.vectors.engine.stream import Stream, Weights
 from greenadapt.vectors.word_vectors import WordVectors
-from tests.vectors.test_cbow import Watcher, prepare, train
+from tests.conftest import Watcher
+from tests.vectors.test_cbow import prepare, train
 
 CONFIG = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2)
 
