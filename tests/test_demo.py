@@ -11,26 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import demo
-from examples.demo import (
-    MODELS,
-    N_WORDS,
-    TaskPlan,
-    averaged_over_seeds,
-    fertility,
-    identifier_set,
-    labelled_sentences,
-)
+from examples.demo import MODELS, N_WORDS, TaskPlan, averaged_over_seeds, identifier_set, labelled_sentences
 from greenadapt.corpus.pydocs import Package, find_packages
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
 from greenadapt.store.arrays import write_arrays
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
-from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, new_entries
-from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.tokenization.export import export_tokenizers
-from greenadapt.tokenization.vocabulary import BaseVocabulary
-from tests.conftest import save_tokenizer, wordpiece_tokenizer
 
 DOCSTRING = """
 Return a new ``numpy.ndarray`` of the given shape. It is the
@@ -76,14 +63,10 @@ def test_sentences_of_a_docstring() -> None:
     "text",
     [
         "The value of ``a + b`` and ``x`` counts here.",
-        "The value of ``é`` and ``x`` counts here.",
         "The value of ``<option>`` and ``x`` counts here.",
         "The value of ``x`` and `y` counts here.",
-        "The value of ``x`` and *y* counts here.",
         'The value of "``x``" counts here.',
-        "The many ``x``\\ s of this one count here.",
         "The value of ``axis`` counts where axis is given.",
-        "Only ``x``.",
         "The value of x counts here.",
     ],
 )
@@ -186,19 +169,6 @@ def test_the_demo_on_two_packages(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert f"base model: F1 {100 * rows[1]['score']:.2f}" in printed
     assert f"adapted model: F1 {100 * rows[0]['score']:.2f}, " in printed
     assert "cost: " in printed
-
-
-def test_pieces_are_counted_over_the_same_words(tmp_path: Path) -> None:
-    tokenizer = wordpiece_tokenizer()
-    save_tokenizer(tokenizer, tmp_path / "base", "BertTokenizer")
-    vocabulary = BaseVocabulary(tokenizer)
-    entries = new_entries(["tachycardia"], vocabulary)
-    export_tokenizers(vocabulary, tmp_path / "base", tmp_path / "new", entries, vocabulary.size, "base")
-    AddedWords.build(entries, vocabulary, vocabulary.size, "base").write(tmp_path / "new" / WORDS_FILE)
-    counted = fertility(DualTokenizer.load(tmp_path / "new"), ["the tachycardia", "", "heart rate ."])
-    # ta ##chy ##card ##ia
-    pieces = {"words": 5, "base_pieces": 8, "expanded_pieces": 5, "whole_words": 1}
-    assert counted == {**pieces, "before": pytest.approx(1.6), "after": 1.0}
 
 
 SEED_TASK = NerTask(("O", "B-X", "I-X"))

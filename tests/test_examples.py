@@ -17,14 +17,8 @@ from tests.conftest import Notes
 EXAMPLES = Path(__file__).parent.parent / "examples"
 BOM = "\ufeff"
 MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
-MNLI = (
-    "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse"
-)
-
-
-MNLI += "\tsentence1\tsentence2"
-
-
+MNLI = "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse"
+MNLI += "\tsentence2_parse\tsentence1\tsentence2"
 STS = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore"
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
 PARSES = "( a )\t( b )\t(ROOT (NP a))\t(ROOT (NP b))"

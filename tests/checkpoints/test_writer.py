@@ -32,6 +32,7 @@ CASES: list[tuple[str, Config]] = [
     ("BertForMaskedLM", UNTIED),
     *((f"{name}ForMaskedLM", {}) for name in ("Roberta", "DistilBert", "MPNet", "ModernBert")),
     ("BertForPreTraining", {}),
+    ("BertForQuestionAnswering", {}),
     ("RobertaForTokenClassification", {}),
     ("ElectraForMaskedLM", NARROW),
 ]

@@ -3,11 +3,9 @@
 import json
 import random
 import re
-import string
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -120,43 +118,6 @@ def test_wrong_usage_is_exit_code_2(run: Run, corpus: Path, tiny_model: Callable
     assert "v.npy has an unknown suffix" in run("export", "v.npy", "-c", corpus, code=2).stderr
 
 
-def _vectors(path: Path, words: list[str]) -> Path:
-    rows = np.random.default_rng(0).normal(size=(len(words), 32))
-    lines = [f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, rows.tolist(), strict=True)]
-    path.write_text(f"{len(words)} 32\n" + "".join(lines))
-    return path
-
-
-Case = tuple[Callable[[Path, Callable[..., Path]], list[object]], str]
-
-
-FAILURES: dict[str, Case] = {
-    "unknown model": (
-        lambda f, m: ["adapt", "-c", f / "text.txt", "-m", "minilmm"],
-        r"no model minilmm.*did you mean minilm\?",
-    ),
-    "unwritable workspace": (
-        lambda f, m: ["adapt", "-c", f / "text.txt", "-m", m(name="other"), "--workspace", f / "text.txt" / "ws"],
-        r"workspace .*ws is not a folder",
-    ),
-    "too little memory": (
-        lambda f, m: ["adapt", "-c", f / "text.txt", "-m", m(name="other"), *QUICK, "--seed", 2, "--max-memory", "80M"],
-        r"need about \d+ MB, and --max-memory is 80 MB",
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FAILURES)
-def test_failures_say_one_line_and_leave_nothing(
-    name: str, run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    make, message = FAILURES[name]
-    assert re.search(message, last_line(run(*make(tmp_path, tiny_model), code=1)))
-    assert not [*tmp_path.glob("ws/results/expand-*")]
-
-
 def test_the_list_says_how_large_corpora_are(run: Run) -> None:
     rows = {row["name"]: row for row in map(json.loads, run("corpus", "list", "--json").stdout.splitlines())}
     assert rows["pmc"]["stated"]["at_most"]
@@ -257,21 +218,3 @@ def test_cost_of_a_folder_is_that_of_all_it_was_made_from(
     assert "FOLDER" not in table
     assert "holds no greenadapt result" in last_line(run("cost", tmp_path, code=1))
     assert "leave out one of the two" in run("cost", tmp_path, "-c", corpus, code=2).stderr
-
-
-@pytest.mark.slow
-def test_a_map_that_explains_nothing_is_a_warning(run: Run, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
-    """Every place that shows R² says that it is under 0, as for random vectors."""
-    words = list(dict.fromkeys([*WORDS, *string.ascii_lowercase, *string.digits, *"!?.,;:()", "tachycardia"]))
-    vectors = _vectors(tmp_path / "v.vec", words)
-    align = ("align", "--vectors", vectors, "-m", tiny_model(), "-o")
-    result = run(*align, tmp_path / "map")
-    assert re.search(r"^warning: on \d+ held-out words R² is -.*, under 0: the map .* more text", result.stderr, re.M)
-    quality = (
-        r"on \d+ held-out words: R² -\d\.\d+ \(under 0: it explains nothing\), cosine -?\d\.\d+, "
-        r"own row first for \d+\.\d%"
-    )
-    assert re.search(quality, result.stdout)
-    run("expand", "--alignment", tmp_path / "map", "--rows", "map", "-o", tmp_path / "adapted")
-    assert "the map explains none of the variance" in (tmp_path / "adapted" / "README.md").read_text("utf-8")
-    assert "R² is" not in run(*align, tmp_path / "random", "--method", "random").stderr  # as was asked for

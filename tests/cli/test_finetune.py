@@ -19,15 +19,7 @@ from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.store.files import plain
 from tests.conftest import Run, last_line
 from tests.support.processes import MODULE, launched
-from tests.support.small_tasks import (
-    TinyModel,
-    adapted,
-    lines,
-    ner_file,
-    qa_file,
-    read_json,
-    sentences,
-)
+from tests.support.small_tasks import TinyModel, adapted, lines, ner_file, qa_file, read_json, sentences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 QUICK = ("--max-length", 64, "--batch-size", 8, "--lr", 7e-3, "--epochs", 2)
@@ -95,21 +87,8 @@ MEMORY = (
 def test_the_cards_command_gives_the_same(
     run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
 ) -> None:
-    options = (
-        *QUICK,
-        "--seed",
-        3,
-        "--seeds",
-        2,
-        "--chunk",
-        4,
-        "--weight-decay",
-        0.1,
-        "--dev",
-        "test.tsv",
-        "--max-steps",
-        3,
-    )
+    options = (*QUICK, "--seed", 3, "--seeds", 2, "--chunk", 4, "--weight-decay", 0.1)
+    options += ("--dev", "test.tsv", "--max-steps", 3)
     run_alone("finetune", "-m", tiny_model(), *files, *options, *MEMORY, "--keep", "best", "-o", "run")
     card = (tmp_path / "run" / "README.md").read_text("utf-8")
     (command,) = re.findall(r"^greenadapt (finetune .*)$", card, re.MULTILINE)

@@ -10,7 +10,6 @@ import typer
 from greenadapt.cli.options import Pick, with_options
 from greenadapt.cli.settings import commands_of
 from greenadapt.config import AlignConfig, MemoryConfig, TaskConfig, W2VConfig
-from tests.conftest import Run, last_line
 from tests.support.pages import GROUP
 
 LEAVES = [*commands_of(GROUP).values()]
@@ -66,12 +65,3 @@ def _call(command: Callable[..., None], *words: str) -> Any:
     application = typer.Typer()
     application.command()(with_options(command))
     return typer.main.get_command(application).main([*words], standalone_mode=False)
-
-
-def test_a_wrong_value_is_one_line_with_the_option_the_value_and_what_is_allowed(run_alone: Run) -> None:
-    for options, message in (
-        (("align", "--method", "typo"), "--method 'typo' is not one of 'lstsq', 'procrustes'"),
-        (("w2v", "--epochs", "three"), "--epochs is 'three': must be a valid integer"),
-        (("w2v", "--alpha", "inf"), "--alpha is inf, must be a finite number"),
-    ):
-        assert last_line(run_alone(*options, code=2)).startswith(f"greenadapt: {message}")

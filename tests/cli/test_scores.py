@@ -78,15 +78,3 @@ def test_a_comparison_says_in_words_how_sure_it_is(row: Json, words: str, capsys
     out = capsys.readouterr().out
     assert words in out
     assert f"{100 * row['low']:+.2f} to {100 * row['high']:+.2f}" in out
-
-
-def test_the_share_of_the_gap(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [
-        {**OURS, "gap_covered": 0.61},
-        compared(0.01, 0.002, 0.02),
-        {**compared(-0.01, -0.02, 0.01), "model": "bio"},
-    ]
-    print_comparison(rows)
-    assert "ours closes 61% of the gap from base to bio" in capsys.readouterr().out
-    print_comparison([{**OURS, "gap_covered": None}, *rows[1:]])
-    assert "bio is not better than base: there is no gap to close" in capsys.readouterr().out

@@ -10,7 +10,6 @@ from greenadapt.config import SampleBy
 from greenadapt.corpus.readers import open_corpus, read_whole
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.corpus.text import Decoder
-from greenadapt.errors import InputError
 from tests.conftest import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -52,14 +51,6 @@ def test_a_corpus_and_whole_documents_have_the_same_ones(file: Path, by: SampleB
         [text] = document.lines
         assert tuple(line.strip() for line in text.split("\n") if line.strip()) == lines
         assert text in TEXT.removeprefix("\ufeff")
-
-
-def test_an_unknown_value_is_named(file: Path) -> None:
-    Path("r.toml").write_text(
-        'title = "x"\nlicence = "y"\nformat = "text"\nsample_by = "page"\n[[sources]]\nurl = "small.txt"\n'
-    )
-    with pytest.raises(InputError, match=r"sample_by is .page.*'line', 'paragraph' or 'document'"):
-        find_recipe("r.toml")
 
 
 def test_a_corpus_is_prepared_by_it(file: Path, run_alone: Run, tiny_model: Callable[..., Path]) -> None:

@@ -334,14 +334,12 @@ def test_glue_is_read_where_it_lies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "named"),
     [
-        ('extends = "nothing"', "nothing"),
         ('extends = "green-ner"\n[training]\nepochs = 0', "epochs"),
         (
             'extends = "pals"\n[[tables]]\nname = "a"\nsource = "b"\ncolumns = []\n'
             'rows = [{ method = "c", name = "d", published = [1] }]',
             "row 'd' has 1 figures, there are 0 columns",
         ),
-        ('extends = "green-ner"\nsets = ["BC9"]', "BC9"),
         ("kind = ", "TOML"),
     ],
 )
@@ -354,13 +352,9 @@ def test_a_wrong_recipe_is_named(tmp_path: Path, recipe: str, named: str) -> Non
 def test_what_the_recipe_does_not_have_is_refused(run: Script, tmp_path: Path) -> None:
     for arguments, named in (
         (("--only", "BC9"), "BC9"),
-        (("--method", "magic"), "magic"),
         (("--data", "NCBI-disease=nowhere"), "nowhere"),
-        (("--model", "king=minilm"), "king"),
         (("--seeds", 0), "0"),
         (("--data", ".", "--data", "qa"), r"names \. and qa"),
-        (("--model", "one"), "one"),
-        (("--data", tmp_path / "a=b"), "a=b"),
     ):
         with pytest.raises(UsageError, match=named):
             run(green.main, "ner", *arguments)

@@ -8,12 +8,7 @@ import pytest
 
 from greenadapt.config import TableFormat, TaskConfig
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.inference.entries import (
-    Entry,
-    EntryFormat,
-    in_blocks,
-    read_entries,
-)
+from greenadapt.inference.entries import Entry, EntryFormat, in_blocks, read_entries
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.classification import ClassificationTask, Text

@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 from transformers import AutoModel, AutoTokenizer
 
 from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
-from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.stages import adapt as adapt_stage
 from greenadapt.stages import expand
@@ -38,7 +36,6 @@ An EGFR inhibitor slows the growth of lung tumours; erlotinib (an inhibitor of t
 """
 OLD_WORDS = "The patient was isolated, and the heart of the house was not (in 1998) a virus: “yes”, he said."
 NEW_WORDS = "Tachycardia of the coronavirus patient, EGFR and amiodarone."
-LONG = "tachycardia heart " * 500  # 1,000 words; the offline model's tokenizer.json cuts at 128 pieces
 EMBEDDING = "embeddings.word_embeddings.weight"
 
 
@@ -57,7 +54,7 @@ class Adapted:
 def adapt(root: Path, model: Path | str) -> list[Result]:
     root.mkdir(parents=True, exist_ok=True)
     corpus = root / "abstracts.txt"
-    corpus.write_text(ABSTRACTS * 3 + LONG + "\n")
+    corpus.write_text(ABSTRACTS * 3)
     session, text = Session(Workspace(root / "ws"), Silent()), TextOptions(keep_duplicates=True)
     return adapt_stage.adapt(session, str(corpus), str(model), text, VECTORS, AlignConfig(), ROWS)
 
@@ -185,47 +182,6 @@ def test_saving_and_loading_change_nothing(
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_a_thousand_words_are_not_truncated_anywhere(adapted: Adapted) -> None:
-    """The offline model's tokenizer.json truncates at 128."""
-    base_length = len(load_tokenizer(adapted.base).encode("tachycardia heart", add_special_tokens=False).ids)
-    encoding = DualTokenizer.load(adapted.folder).encode(LONG)
-    assert encoding.n_words == len(encoding.expanded.ids) == 1000
-    assert len(encoding.base.ids) == 500 * base_length > 1000
-    corpus = PreparedCorpus.open(adapted.stages[0].folder)
-    assert max(np.diff(corpus.lines)) == 1000
-    for folder, length in ((adapted.folder, 1000), (adapted.folder / "base_tokenizer", 500 * base_length)):
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        assert len(tokenizer.backend_tokenizer.encode(LONG, add_special_tokens=False).ids) == length
-        assert len(tokenizer(LONG, truncation=False, verbose=False)["input_ids"]) == length + 2
-        assert len(ids(tokenizer, "heart")) == 1  # nor padded
-
-
-@pytest.mark.parametrize(
-    ("architecture", "config", "shard"),
-    [("BertForQuestionAnswering", {}, "5GB"), ("RobertaForMaskedLM", {"tie_word_embeddings": False}, "20KB")],
-)
-def test_each_model_class_comes_out_of_the_pipeline_whole(
-    tiny_model: Callable[..., Path], tmp_path: Path, architecture: str, config: dict[str, Any], shard: str
-) -> None:
-    """No missing or unexpected key; logits on text without new words are equal, for both tokenizers."""
-    source = tiny_model(architecture, max_shard_size=shard, **config)
-    folder = adapt(tmp_path / "root", source)[-1].path
-    model_class, text = getattr(transformers, architecture), "the heart rate of a patient"
-    outputs = {}
-    for where in (source, folder):
-        model, info = model_class.from_pretrained(where, output_loading_info=True)
-        assert {problem: names for problem, names in info.items() if names} == {}
-        with torch.no_grad():
-            outputs[where] = model.eval()(**AutoTokenizer.from_pretrained(where)(text, return_tensors="pt"))
-    dual = DualTokenizer.load(folder).encode(text)
-    assert dual.base.ids.tolist() == dual.expanded.ids.tolist()
-    assert len(outputs[source]) >= 1
-    for name, logits in outputs[source].items():
-        got = outputs[folder][name]
-        assert got.shape[-1] > logits.shape[-1] or "QuestionAnswering" in architecture
-        torch.testing.assert_close(got[..., : logits.shape[-1]], logits, atol=1e-6, rtol=0)
-
-
 GUARD = """
 import os, socket, sys
 
@@ -235,7 +191,7 @@ def stop(what):
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "transformers", "accelerate", "pynvml", "cupy", "tensorflow", "jax"}:
+        if name.partition(".")[0] in {"torch", "transformers", "accelerate", "gensim", "ray", "pynvml", "cupy"}:
             stop(f"import {name}")
 
 def guarded(name):
@@ -255,7 +211,7 @@ socket.getaddrinfo = lambda *arguments, **options: stop(f"look-up of {arguments}
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
-    """Run Python where no GPU is visible and a use of the network, torch or transformers ends the process with 97.
+    """Run Python where no GPU is visible and a use of the network or of an optional package ends the process with 97.
 
     The guard is a ``sitecustomize``, so that worker processes have it too.
     """
@@ -275,7 +231,7 @@ def guarded(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]
 def test_check_52_w2v_align_expand_without_gpu_and_network(
     guarded: Callable[..., Any], tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Check 52: w2v → align → expand with no GPU visible and no network (nor torch, nor transformers)."""
+    """Check 52: w2v → align → expand with no GPU visible and no network (nor torch, transformers or gensim)."""
     for code in ("import torch", "import socket; socket.create_connection(('127.0.0.1', 9))"):
         assert guarded("-c", code).returncode == 97
     corpus = tmp_path / "abstracts.txt"
@@ -285,6 +241,7 @@ def test_check_52_w2v_align_expand_without_gpu_and_network(
     completed = guarded("-m", "greenadapt", "adapt", *options, *small)
     assert completed.returncode == 0, completed.stderr
     assert "expand: done in" in completed.stdout
+    assert "row → added words" in guarded("-m", "greenadapt", "neighbours", "tachycardia", *options).stdout
     (weights,) = (tmp_path / "ws").glob("names/*/*/expand/model.safetensors")
     assert len(ArrayFile(weights)[EMBEDDING]) > len(wordpiece_vocabulary())
 

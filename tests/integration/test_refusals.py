@@ -171,9 +171,3 @@ def test_weights_whose_sums_overflow_are_named(folder: Path, run_alone: Run) -> 
     (folder / "run" / "manifest.json").unlink()
     change(folder / "run", "classifier.weight", (), 3e38)
     assert "the model computes NaN or infinity" in last_line(run_alone(*PREDICT, code=1))
-
-
-def test_models_that_write_text_are_refused(run_alone: Run, folder: Path) -> None:
-    set_config(folder / "base", model_type="llama")
-    message = last_line(run_alone("adapt", "-c", "corpus.txt", "-m", "base", code=1))
-    assert "base holds a model of type llama, which greenadapt does not support: supported are " in message

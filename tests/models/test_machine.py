@@ -1,6 +1,5 @@
 import platform
 import re
-import warnings
 from typing import Any
 
 import pytest
@@ -49,15 +48,6 @@ def test_it_starts_after_a_trainer_of_another_precision(request: pytest.FixtureR
 def test_the_names_of_features_are_those_of_torch() -> None:
     if platform.machine() in ("x86_64", "AMD64"):
         assert {"avx512_bf16", "amx_bf16"} <= {*torch.cpu.get_capabilities()}
-
-
-def test_preparing_a_model_leaves_its_forward_alone() -> None:
-    model = torch.nn.Linear(2, 2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        prepared = Machine.start("bfloat16").prepare(model)
-    assert prepared is model
-    assert "forward" not in vars(model)
 
 
 def test_what_is_too_large_for_the_gpu() -> None:

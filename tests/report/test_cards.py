@@ -9,14 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from greenadapt.config import (
-    GMAP_PRETRAINING,
-    AlignConfig,
-    ExpandConfig,
-    MemoryConfig,
-    PretrainConfig,
-    TrainConfig,
-)
+from greenadapt.config import GMAP_PRETRAINING, AlignConfig, ExpandConfig, MemoryConfig, PretrainConfig, TrainConfig
 from greenadapt.report.cards import AdaptedCard, PretrainCard
 from greenadapt.tasks.ner import NerTask
 from tests.report import test_task_cards

@@ -5,14 +5,7 @@ from typing import Any
 
 from greenadapt.inference.qa.answering import compare_rows, score_rows
 from greenadapt.inference.qa.lookups import sentence_around
-from greenadapt.report.tables import (
-    Marked,
-    answer_lines,
-    assessment,
-    comparison_tables,
-    loss_tables,
-    scores_table,
-)
+from greenadapt.report.tables import Marked, answer_lines, assessment, comparison_tables, loss_tables, scores_table
 from greenadapt.tasks.spans import score_answer
 from tests.support.small_texts import MEASURED
 
@@ -101,20 +94,6 @@ def test_no_answer_and_gold_answers_have_their_words() -> None:
     gold = ["in 2012 ", "June 2012", "in 2012"]
     assert lines(row(candidate("2012", 0.5), gold=gold))[1] == "gold: in 2012 | June 2012 (F1 66.67)"
     assert lines(row(candidate("2012", 0.5), gold=[]))[1] == "gold: no answer (F1 0.00)"
-
-
-def test_the_other_models_answers_have_a_line_each() -> None:
-    compared = {
-        "base_model": candidate("in camels", 0.25),
-        "base": candidate("", 0.5),
-        "expanded": candidate("2012", 0.75),
-    }
-    assert lines(row(candidate("2012", 0.934), gold=["2012"], **compared))[1:] == [
-        "the base model: in camels (25 %, paper.txt, F1 0.00)",
-        "the base tokenizer: no answer (50 %, paper.txt, F1 0.00)",
-        "the expanded tokenizer: 2012 (75 %, paper.txt, F1 100.00)",
-        "gold: 2012 (F1 100.00)",
-    ]
 
 
 def questions(n: int = 40, gold: list[str] | None = ["2012"], *, impossible: int = 0) -> list[Json]:  # noqa: B006

@@ -192,13 +192,11 @@ CLASSES = {"task": "classification", "labels": []}
             ["/home", " Wh", 'FOLDER}/base_tokenizer"'],
         ),
         ({"cost": asdict(COST)}, [f"1,234 seconds, {1000 * COST.energy_kwh:.3g} Wh ({COST.energy_source})"], []),
-        ({"train": TrainConfig(pool="base")}, [], ["averages both"]),
         (
             {"train": TrainConfig(mix="base")},
             ["trained on the base tokenization alone, and", 'from_pretrained(f"{FOLDER}/base_tokenizer")'],
             [],
         ),
-        ({"task_settings": {"task": "qa"}}, ["--input questions.jsonl"], []),
         (
             {"task_settings": {**NER.settings(), "memory": MEMORY}},
             ["are added to its own", "stayed as it was and is needed"],

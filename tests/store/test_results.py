@@ -148,15 +148,6 @@ def test_an_empty_folder_is_used_and_a_mount_point_refused(place: Place) -> None
         check_out(Path("/"))
 
 
-def test_settings_are_compared_before_any_input_is_read(place: Place) -> None:
-    make(place, job())
-    check_out(place.folder, "w2v", {"dim": 8})
-    with pytest.raises(ConflictError, match="dim: 8 → 9"):
-        check_out(place.folder, "w2v", {"dim": 9})
-    with pytest.raises(ConflictError, match="a result of w2v, not of align"):
-        check_out(place.folder, "align")
-
-
 def test_a_run_that_fails_leaves_nothing(place: Place) -> None:
     def fail(work: Path) -> Outcome:
         (work / "half").write_text("half")

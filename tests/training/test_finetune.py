@@ -21,17 +21,7 @@ from greenadapt.training import loop
 from greenadapt.training.finetune import FinetuneRun, FinetuneSetup
 from greenadapt.training.loop import learning_rate
 from tests.support.small_inputs import assert_same
-from tests.support.small_tasks import (
-    TRAIN,
-    Json,
-    Notes,
-    TinyModel,
-    adapted,
-    lines,
-    read_json,
-    texts_file,
-    watch_steps,
-)
+from tests.support.small_tasks import TRAIN, Json, Notes, TinyModel, adapted, lines, read_json, texts_file, watch_steps
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Weights = dict[str, torch.Tensor]

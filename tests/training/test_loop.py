@@ -10,29 +10,19 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
 
 from greenadapt.config import TrainConfig
 from greenadapt.errors import InputError, ResourceError
 from greenadapt.models.machine import Machine
 from greenadapt.models.rows import Rows
-from greenadapt.models.weights import open_model, trained_table, write_model
 from greenadapt.tasks.base import Item
 from greenadapt.training import loop
 from greenadapt.training.batches import TaskDataset
-from greenadapt.training.loop import (
-    TENSORS,
-    Position,
-    RunRecord,
-    Training,
-    learning_rate,
-    load_state,
-    save_state,
-)
+from greenadapt.training.loop import TENSORS, Position, RunRecord, Training, learning_rate, load_state, save_state
 from greenadapt.training.sampling import BatchSampler, draw_pass
 from tests.conftest import Notes
 from tests.support.small_inputs import NER, QA, ROUNDING, TEXTS, assert_same, by_hand, items_of, weights_of
-from tests.support.small_tasks import expanded, read_json
+from tests.support.small_tasks import read_json
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -100,29 +90,6 @@ def test_it_learns_what_plain_transformers_learns(
     assert_same(weights_of(theirs), weights_of(ours), atol=2e-6)
     rates = [learning_rate(k, 6, 0.1, 1e-3) for k in range(6)]
     assert training.shrink == pytest.approx(np.prod([1 - 0.1 * rate for rate in rates]), abs=1e-12)
-
-
-def test_only_the_rows_that_occur_learn_what_the_whole_table_learns(tiny_model: Build, tmp_path: Path) -> None:
-    """With weight decay, dropout, clipping and several parts a step; most rows do not occur."""
-    checkpoint, items = expanded(tiny_model, tmp_path, "Bert"), items_of()
-    written = []
-    for rows in (Rows.all(checkpoint.n_rows), Rows.of(items, 0, (2, 3))):
-        model = open_model(checkpoint, NER, {"num_labels": 3}, rows, seed=5)
-        sampler = BatchSampler([TaskDataset.of(items, rows, NER, 0)], replace(TRAIN, weight_decay=0.1), SEED)
-        training = Training(model, sampler, Machine.start("float32"), max_tokens=60)
-        assert [step.number for step in training.train_steps()] == [1, 2, 3, 4, 5, 6]
-        table = trained_table(model, rows, checkpoint, training.shrink)
-        write_model(model, table, tmp_path / str(len(rows)))
-        written.append(load_file(tmp_path / str(len(rows)) / "model.safetensors"))
-    whole, compact = written
-    assert whole.keys() == compact.keys()
-    assert_same(whole, compact, atol=1e-6)
-    before, after = checkpoint.embedding(), compact["bert.embeddings.word_embeddings.weight"].numpy()
-    change = np.abs(after - before).max(axis=1)
-    unused = np.setdiff1d(np.arange(len(before)), rows.ids)
-    assert len(unused) > 200
-    assert change[unused].min() > 1e-6  # decay reaches them too, by more than the tolerance above
-    assert change[rows.ids].max() > 1e-3
 
 
 @pytest.mark.parametrize("batch_size", [11, 1])

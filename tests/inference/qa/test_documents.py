@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import sys
-import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +16,7 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.entries import NamedText, read_texts
 from greenadapt.progress import Silent
 from tests.conftest import Notes
+from tests.support.archives import tar_of
 
 PAPER = "First line.\r\n\r\n  Second\u2028 “line”\t\n"
 JATS = "<article><body><p>First <i>part</i>.</p><p>Second.</p></body></article>"
@@ -28,16 +28,6 @@ def write(path: Path, content: Any) -> str:
     data = data.encode() if isinstance(data, str) else data
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return str(path)
-
-
-def write_tar(path: Path, members: dict[str, Any]) -> str:
-    with tarfile.open(path, "w:gz") as archive:
-        for name, content in members.items():
-            data = content.encode() if isinstance(content, str) else content
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
     return str(path)
 
 
@@ -151,7 +141,7 @@ def test_an_archive_and_what_its_members_are_called(tmp_path: Path) -> None:
         "b/b.txt": "one\ntwo", "a.txt": "1", "./._a.txt": b"\0",
         "a.txt.gz": gzip.compress(b"packed"),
     }  # fmt: skip
-    source = write_tar(tmp_path / "x.tar.gz", members)
+    source = write(tmp_path / "x.tar.gz", tar_of(members))
     assert pairs(source) == [
         (f"{source}:b/b.txt", "one\ntwo"),
         (f"{source}:a.txt", "1"),

@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 
 from greenadapt.config import QaConfig, ReadingOptions
 from greenadapt.inference.models import OpenedModel
-from greenadapt.inference.qa.lookups import (
-    Lookup,
-    QaModel,
-    look_up,
-    merge_lookups,
-    sentence_around,
-    warn_long,
-)
+from greenadapt.inference.qa.lookups import Lookup, QaModel, look_up, merge_lookups, sentence_around, warn_long
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question

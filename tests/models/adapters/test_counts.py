@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from greenadapt.config import ADAPTERS, AdapterConfig
-from greenadapt.errors import GreenadaptError, InputError, UsageError
 from greenadapt.models.adapters.kinds import count_adapters, make_adapter, make_meta_encoder
 
 Json = dict[str, Any]
@@ -90,15 +89,3 @@ def test_counts_are_those_of_real_modules(tiny_model: Any) -> None:
         matrices = [weight.numel() for name, weight in adapter.named_parameters() if weight.ndim == 2]
         assert row["weights"] == sum(matrices) or config.adapter == "lhuc"
         assert row["base_parameters"] == sum(weight.numel() for weight in encoder.parameters())
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "message"),
-    [
-        ({"model_type": "albert"}, UsageError, "a model of type albert cannot be shared by tasks"),
-        ({"num_hidden_layers": 0}, InputError, "describes a model of 0 layers"),
-    ],
-)
-def test_broken_configurations_are_refused(settings: Json, error: type[GreenadaptError], message: str) -> None:
-    with pytest.raises(error, match=message):
-        make_meta_encoder({"model_type": "bert", **settings}, "config.json")

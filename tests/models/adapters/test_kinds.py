@@ -179,20 +179,6 @@ def test_it_goes_with_memory_of_a_general_model(name: str) -> None:
         torch.testing.assert_close(got[i, :n], expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["pals", "bert-layer"])
-def test_any_kind_of_mask_will_do(name: str) -> None:
-    inputs = batch([7, 3, 5])
-    outputs = []
-    for attention in ("sdpa", "eager"):
-        base = shared_encoder()
-        base.set_attn_implementation(attention)
-        model = moved(multitask({name: CONFIGS[name]}, "TokenClassification", base))
-        outputs.append(model(inputs.ids, inputs.mask, task=name)["logits"][inputs.real])
-    torch.testing.assert_close(*outputs, rtol=0, atol=1e-5)
-    unpadded = model(inputs.ids[1:2, :3], task=name)["logits"][0]
-    torch.testing.assert_close(unpadded, outputs[0][7:10], rtol=0, atol=1e-5)
-
-
 @pytest.mark.parametrize(("adapter", "placement"), [("attention", "parallel"), ("pals", "serial")])
 def test_tasks_may_share_their_projections(adapter: Any, placement: Any) -> None:
     config = AdapterConfig(adapter, 12, placement=placement, share_projections=True)

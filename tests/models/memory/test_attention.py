@@ -109,20 +109,6 @@ def test_rows_without_memory_have_finite_gradients(variant: str) -> None:
     assert all(torch.isfinite(gradient).all() for gradient in gradients)
 
 
-def test_a_mask_that_differs_by_query_is_kept() -> None:
-    model = with_attention().double()
-    memory = memory_of([3, 4], (1,), "memory")
-    ids = batch([5, 5]).ids
-    before = torch.ones(2, 1, 5, 5).tril().bool()  # each piece sees those before it
-    full = model(input_ids=ids, attention_mask=before, memory=memory).last_hidden_state
-    for end in (1, 4):
-        part = model(input_ids=ids[:, :end], attention_mask=before[:, :, :end, :end], memory=memory).last_hidden_state
-        torch.testing.assert_close(part, full[:, :end], rtol=0, atol=1e-9)
-    scores = torch.zeros(2, 1, 5, 5, dtype=torch.float64).masked_fill(~before, -1e9)  # added to those of attention
-    added = model(input_ids=ids, attention_mask=scores, memory=memory).last_hidden_state
-    torch.testing.assert_close(added, full, rtol=0, atol=1e-9)
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_dropout_falls_on_memory_too(variant: str) -> None:
     model = with_attention(num_hidden_layers=1, attention_probs_dropout_prob=0.5, hidden_dropout_prob=0.0)
@@ -135,17 +121,6 @@ def test_dropout_falls_on_memory_too(variant: str) -> None:
         value = attention_of(model)[0].value(memory.states[0].float())
         times = (drawn / value).round(decimals=3).unique().tolist()
         assert times == [0.0, 2.0]
-
-
-def test_half_precision_is_close() -> None:
-    inputs, model = batch([7, 3, 5]), with_attention()
-    memory = memory_of([4, 9, 0], (0, 1), "gate")
-    expected = run(model, inputs, memory)[inputs.real]
-    narrow = {layer: states.bfloat16() for layer, states in memory.states.items()}
-    mixed = Memory(narrow, memory.mask, memory.variant, memory.biases)
-    with torch.autocast("cpu", torch.bfloat16):
-        got = run(model, inputs, mixed)[inputs.real]
-    torch.testing.assert_close(got.float(), expected, rtol=0, atol=0.2)
 
 
 def test_what_is_saved_knows_nothing_of_it(tmp_path: Path) -> None:

@@ -140,13 +140,6 @@ def test_only_some_of_several_models_need_it(tiny_model: TinyModel, tmp_path: Pa
     assert len(_predict(run_alone, run, question_lines(tmp_path / "test.json"), "-m", plain, "--memory", moved)) == 24
 
 
-@pytest.mark.slow
-def test_windows_longer_in_base_pieces_than_the_general_model_reads(tiny_model: TinyModel, tmp_path: Path) -> None:
-    tiny_model(name="short", max_position_embeddings=16)
-    _, warnings = _train(tmp_path, adapted(tiny_model), "classification", "short")
-    assert any("of 24 training examples are longer in base pieces than the 16" in warning for warning in warnings)
-
-
 EVERY = tuple(range(1, 13))
 DEPTHS = st.integers(2, 48)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from greenadapt.config import MemoryConfig
 from greenadapt.errors import UsageError
-from greenadapt.models.memory.fusion import attach_logits_fusion, attach_memory, gate_weights
+from greenadapt.models.memory.fusion import attach_logits_fusion, attach_memory
 from tests.support.small_encoders import (
     ARCHITECTURES,
     PAD,
@@ -89,14 +89,6 @@ def test_it_is_the_formula(architecture: str, strategy: Any, variant: Any) -> No
             bias = model.memory.biases[number] if variant == "gate" else None
             expected = context(attention_of(model)[layer], hidden, seen, variant, bias).flatten(1)
             torch.testing.assert_close(mixed, expected, rtol=0, atol=1e-6)
-
-
-def test_gates_weigh_states_of_half_precision_in_full_one() -> None:
-    generator = torch.Generator().manual_seed(0)
-    states, gate = torch.randn(5, 3, 7, 16, generator=generator).bfloat16(), nn.Linear(16, 1)
-    weights = gate_weights(states, gate)
-    assert (weights.shape, weights.dtype) == ((5, 3, 7), torch.float32)
-    torch.testing.assert_close(weights.sum(0), torch.ones(3, 7), rtol=0, atol=ROUNDING)
 
 
 def test_gates_begin_as_the_mean_of_the_states_that_are_read() -> None:
@@ -241,8 +233,6 @@ def test_logits_of_other_widths_need_a_projection() -> None:
 
 
 def test_what_cannot_be() -> None:
-    with pytest.raises(UsageError, match="albert"):
-        attach_logits_fusion(encoder("Albert", CLASSIFICATION), encoder("Bert"), LOGITS, seed=0)
     averages = encoder("ModernBert", CLASSIFICATION, classifier_pooling="mean")
     with pytest.raises(UsageError, match="reads the mean"):
         attach_logits_fusion(averages, encoder("ModernBert"), LOGITS, seed=0)
