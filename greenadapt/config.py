@@ -384,7 +384,7 @@ class TaskConfig(Checked):
     columns: Annotated[
         tuple[str, ...],
         Option(
-            "Names of the columns of CoNLL files, such as _,word,tag,_: which is the word, and which the tag.",
+            "Names of the columns of CoNLL files, such as `_,word,tag,_`: which is the word, and which the tag.",
             panel=Panel.NER,
             parse=parse_names,
             unset="as the files show",

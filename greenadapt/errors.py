@@ -191,6 +191,15 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
+def time_left(seconds: float) -> str:
+    """An estimate of the time left: ``less than a minute left``, ``about 48 minutes left``, ``about 5 hours left``."""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return "less than a minute left"
+    time = pluralize(minutes, "minute") if minutes < 180 else pluralize(round(seconds / 3600), "hour")
+    return f"about {time} left"
+
+
 def json_kind(value: Any) -> str:
     """The kind of a JSON value in words: ``a number``, ``a list``, ``null``, ``true``, ``false``."""
     if isinstance(value, bool):

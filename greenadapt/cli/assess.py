@@ -25,7 +25,9 @@ Corpus = Annotated[
 ]
 Model = Annotated[
     str | None,
-    option("--model -m", "The adapted model's folder; with --corpus, its base model [default: the only one]."),
+    option(
+        "--model -m", "The adapted model's folder; with --corpus, its base model [default: the only one adapted to it]."
+    ),
 ]
 Base = Annotated[
     str | None, option("--base", "Compare with this model [default: the one that was adapted].", Panel.DATA)

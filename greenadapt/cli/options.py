@@ -212,11 +212,11 @@ Corpus = Annotated[
     AsArgument(),
 ]
 Model = Annotated[
-    str | None, option("--model -m", "A model folder, a hub id, minilm or mpnet [default: the only one used so far].")
+    str | None, option("--model -m", "A model folder, a hub id, minilm or mpnet [default: the only one of the corpus].")
 ]
 CorpusOfResults = Annotated[
     str | None,
-    option("--corpus -c", "The corpus whose results in the workspace to use, by name or file [default: the only one]."),
+    option("--corpus -c", "Use results of this corpus, by name or file [default: the only one in the workspace]."),
 ]
 AdaptedTo = Annotated[
     str | None,
@@ -227,7 +227,7 @@ Trained = Annotated[
     option(
         "--model -m",
         "The model to train: a folder, adapted or not, a hub id, minilm or mpnet; with --corpus, the base of the "
-        "adapted model [default: the only one].",
+        "adapted model [default: the only one adapted to it].",
     ),
 ]
 OnlyCorpus = Annotated[

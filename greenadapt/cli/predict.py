@@ -54,7 +54,11 @@ Spans = Annotated[
 NoText = Annotated[bool, option("--no-text", "Leave the text of each entry out of the JSON lines.")]
 LeastCertain = Annotated[
     Count | None,
-    option("--least-certain", "Write only this many entries, the lowest scores first, to be corrected by hand."),
+    option(
+        "--least-certain",
+        "Write only this many entries, the lowest scores first, to be corrected by hand.",
+        metavar="<int>",
+    ),
 ]
 OutFile = Annotated[
     Path | None,

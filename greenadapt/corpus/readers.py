@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, takewhile
 from pathlib import Path
 from typing import IO, Any
@@ -87,6 +87,11 @@ class CorpusReader:
         self._decoder = decoder
         self._workers = workers
 
+    @cached_property
+    def packages(self) -> list[pydocs.Package]:
+        """pydocs: what is read, found once."""
+        return pydocs.find_packages(self.recipe.packages)
+
     @property
     def counts(self) -> dict[str, int]:
         """Counts of what has been read and skipped."""
@@ -101,7 +106,7 @@ class CorpusReader:
         self._decoder.counts = counts = Counter[str]()
         self._decoder.skipped = []
         if recipe.format == "pydocs":
-            documents = pydocs.read_pydocs(recipe.packages, counts=counts, workers=self._workers)
+            documents = pydocs.read_pydocs(self.packages, counts=counts, workers=self._workers)
         else:
             documents = _read_files(
                 self.paths, recipe.format, recipe.fields, recipe.sample_by, self._decoder, in_lines=True
@@ -150,7 +155,7 @@ class CorpusReader:
         Raises ``InputError`` if it is not the one in the recipe.
         """
         if self.recipe.format == "pydocs":
-            return pydocs.fingerprint_pydocs(self.recipe.packages)
+            return pydocs.fingerprint_pydocs(self.packages)
         hashes = {}
         for source, path in zip(self.recipe.sources, self.paths, strict=True):
             hashes[source.url] = sha256 = path_sha256(Path(path))

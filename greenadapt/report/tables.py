@@ -53,7 +53,7 @@ def score_tables(scores: Json, test: str = "test set") -> list[Table]:
 
     Each set also has tables by tokenization, and by type, class or kind of question. Shares are in percent. ``test`` is
     the test set in the title; a seed that is ``None`` is the only model. Tasks that share an encoder have one row per
-    set, and the average, over the seeds. A seed whose training failed is marked.
+    set, and the average, over the seeds. An undertrained seed is marked.
     """
     if "tasks" in scores:
         return [_table(scores, kind) for kind in _KINDS if kind in scores["average"]]
@@ -61,7 +61,7 @@ def score_tables(scores: Json, test: str = "test set") -> list[Table]:
     for name, label in (("test", test), ("dev", "dev set")):
         if not all(name in seed for seed in scores["seeds"]):
             continue
-        seeds = {_column(seed["seed"], scores.get("failed", ())): seed[name] for seed in scores["seeds"]}
+        seeds = {_column(seed["seed"], scores.get("undertrained", ())): seed[name] for seed in scores["seeds"]}
         title = f"{TASK_NAMES[scores['task']]}, {label}, in percent"
         if len(next(iter(seeds.values())).get("views", {})) > 1:
             title += f", by the logits of {VIEW_NAMES[scores['pool']]}"
@@ -70,8 +70,8 @@ def score_tables(scores: Json, test: str = "test set") -> list[Table]:
     return tables
 
 
-def _column(seed: int | None, failed: Collection[int]) -> str:
-    return "model" if seed is None else f"seed {seed} (failed)" if seed in failed else f"seed {seed}"
+def _column(seed: int | None, undertrained: Collection[int]) -> str:
+    return "model" if seed is None else f"seed {seed} (undertrained)" if seed in undertrained else f"seed {seed}"
 
 
 def figure(share: float | None) -> str:
@@ -98,7 +98,8 @@ def assessment(result: Json) -> list[str]:
     better = [row for row in single if row["low"] > 0]
     gain = f"{_with_ends(result, mean)} over the base model"
     if not any(row["score"] for row in result["rows"]):
-        lines = ["Neither model learned the task, all scores are 0: give more --epochs, or a higher --lr."]
+        longer = "more --epochs" if result["verdict"] else "a higher --max-steps"
+        lines = [f"Neither model learned the task, all scores are 0: give {longer}, or a higher --learning-rate."]
     elif result["verdict"] == "helps":
         lines = [f"Adaptation helps: {gain}. Use both tokenizations."]
     elif result["verdict"] == "hurts":

@@ -9,8 +9,7 @@ from greenadapt.config import CorpusConfig, TextOptions
 from greenadapt.corpus.download import fetch, is_fetched, local_path, require_folders
 from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.prepared import prepare_corpus
-from greenadapt.corpus.pydocs import pydocs_versions
-from greenadapt.corpus.readers import open_corpus, require_local
+from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local
 from greenadapt.corpus.recipes import Recipe, Source, find_kept_input, find_recipe, list_recipes
 from greenadapt.corpus.text import MAX_DOCUMENT_BYTES
 from greenadapt.errors import GreenadaptError, MissingError, UsageError, pluralize
@@ -178,7 +177,7 @@ def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: 
             workers=session.workers,
             max_memory=min(session.max_memory, SHUFFLE_MEMORY),
             progress=session.progress,
-            size_hint=_size_hint(session, recipe),
+            size_hint=_size_hint(session, reading),
             cluster=session.cluster,
         )
         if counts["duplicates"]:
@@ -195,7 +194,7 @@ def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: 
         "model": model_facts(model),
     }
     if recipe.format == "pydocs":
-        named["versions"] = pydocs_versions(recipe.packages)
+        named["versions"] = {package.name: package.version for package in reading.packages}
     settings = asdict(config) | {name: getattr(recipe, name) for name in ("format", "fields", "packages", "sample_by")}
     job = Job(CORPUS, settings, inputs, defaults=asdict(CorpusConfig()), named=named)
     return session.run(job, build, recipe.name, model.name)
@@ -210,8 +209,11 @@ def _fetch(session: Session, recipe: Recipe) -> None:
             fetch(recipe.sources, folder, session.progress)
 
 
-def _size_hint(session: Session, recipe: Recipe) -> int | None:
+def _size_hint(session: Session, reading: CorpusReader) -> int | None:
     """Approximate bytes of text in the sources."""
+    recipe = reading.recipe
+    if recipe.format == "pydocs":
+        return sum(package.text_bytes for package in reading.packages)
     paths = [local_path(source, session.workspace.downloads(recipe.name)) for source in recipe.sources]
     sizes = [
         file.stat().st_size * (_TEXT_PER_COMPRESSED_BYTE if file.suffix in {*COMPRESSIONS, ".tgz"} else 1)

@@ -78,6 +78,9 @@ class Session:
 
     def run(self, job: Job, build: Build, corpus: str = "", model: str = "") -> Result:
         """The result of ``job``, made unless it exists: in ``out``, or in HOME under ``corpus`` and ``model``."""
+        root = self.workspace.root
+        if self.out is None and not (root / "results").exists():
+            self.progress.note(f"new workspace {root}: it keeps results and the whole text")
         job = replace(job, command=self.command)
         place = self.place(job, corpus, model)
         with naming(place.folder):  # some errors of a full disk do not name the file

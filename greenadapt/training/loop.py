@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from greenadapt.config import RunConfig
-from greenadapt.errors import InputError, duration, pluralize
+from greenadapt.errors import InputError, pluralize, time_left
 from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.weights import takes_segments, write_tensors
 from greenadapt.progress import Progress, handle_signals
@@ -27,7 +27,9 @@ MAX_NORM = 1.0
 """The largest norm of the gradient; a longer one is clipped."""
 # Small sets have epochs of a few steps, and the state is three times the model.
 CHECKPOINT_STEPS, _SECONDS_BETWEEN_EPOCHS_SAVED = 500, 60
-_WORTH_NOTING = 60  # seconds
+_ENOUGH_STEPS, _ENOUGH_SECONDS = 10, 20
+"""An estimate of time needs so many steps, or so long, after the first step, in which the model is set up."""
+_WORTH_NOTING = 20  # seconds
 STATE_HINT = "remove this folder to train from the beginning"
 
 
@@ -229,25 +231,27 @@ class Training:
         """Make the remaining steps, and save the training state in ``state`` every ``CHECKPOINT_STEPS``, after the last
         step, and after an epoch if the previous save is a minute old.
 
-        ``after`` is called with each step, and whether it ended an epoch. After the first steps a note says how long
-        all will take, with as many steps in each of ``later`` trainings, if that is more than a minute. Raises
-        ``KeyboardInterrupt`` or ``SystemExit`` for a stop, once the state is saved.
+        ``after`` is called with each step, and whether it ended an epoch. Early on a note says how long all will take,
+        with as many steps in each of ``later`` trainings, if that is worth noting. Raises ``KeyboardInterrupt`` or
+        ``SystemExit`` for a stop, once the state is saved.
         """
         started = time.monotonic() - record.seconds
-        saved = measured_from = time.monotonic()
+        saved = time.monotonic()
         steps = self.train_steps()
-        first_steps = range(self.number + 2, self.number + 8)  # the first one is slower
+        first_step, first_ended, is_noted = self.number + 1, 0.0, False
         with progress.bar(label, self.n_steps, "steps") as bar, handle_signals() as stop:
             if self.number:
                 bar.skip(self.number)
             while not record.stopped and (step := next(steps, None)) is not None:
                 record.seconds = time.monotonic() - started
                 bar.advance(1, loss=f"{step.loss:.3f}", lr=f"{step.learning_rate:.1e}")
-                if step.number == first_steps[0]:
-                    measured_from = time.monotonic()
-                elif step.number == first_steps[-1]:
-                    seconds_each = (time.monotonic() - measured_from) / (len(first_steps) - 1)
-                    _note_time(seconds_each * (self.n_steps * (later + 1) - step.number), label, later, progress)
+                n_measured, seconds = step.number - first_step, time.monotonic() - first_ended
+                if n_measured == 0:
+                    first_ended = time.monotonic()
+                elif not is_noted and (n_measured >= _ENOUGH_STEPS or seconds >= _ENOUGH_SECONDS):
+                    n_left = self.n_steps * (later + 1) - step.number
+                    _note_time(seconds / n_measured * n_left, label, later, progress)
+                    is_noted = True
                 ended = step.number % self.steps_an_epoch == 0 or step.number == self.n_steps
                 if after is not None:
                     after(step, ended)
@@ -351,4 +355,4 @@ class Training:
 def _note_time(seconds: float, label: str, later: int, progress: Progress) -> None:
     if seconds >= _WORTH_NOTING:
         trainings = f" for this and {pluralize(later, 'more training')}" if later else ""
-        progress.note(f"{label}: about {duration(seconds)} left{trainings}")
+        progress.note(f"{label}: {time_left(seconds)}{trainings}")

@@ -57,24 +57,24 @@ def test_a_run_and_what_it_prints(
 
 
 @pytest.mark.slow
-def test_a_training_that_failed_says_so(
+def test_an_undertrained_model_is_named(
     run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
 ) -> None:
     """What is to know of the labels is their entropy; the training has an end, a rate or a seed that is wrong."""
     command = ("finetune", "-m", tiny_model(), *files, "--batch-size", 8, "--max-length", 64)
     short = run_alone(*command, "--max-steps", 2, "--seeds", 2, "-o", "short")
     [warning] = [line for line in short.stderr.splitlines() if "learnt too little" in line]
-    assert all(word in warning for word in ("seeds 0, 1", "2 steps", "--seed,", "--learning-rate", "--epochs"))
-    assert "seed 1 (failed)" in short.stdout
+    assert all(word in warning for word in ("seeds 0, 1", "2 steps", "--seed ", "--learning-rate", "--max-steps"))
+    assert "seed 1 (undertrained)" in short.stdout
     scores = read_json(tmp_path / "short" / "scores.json")
     tags = [line.split("\t")[1] for line in (tmp_path / "train.tsv").read_text().splitlines() if line]
     shares = [tags.count(tag) / len(tags) for tag in set(tags)]
-    assert scores["failed"] == [0, 1]
+    assert scores["undertrained"] == [0, 1]
     for seed in scores["seeds"]:
         assert seed["losses"]["ner"]["chance"] == pytest.approx(-sum(share * math.log(share) for share in shares))
     trained = run_alone(*command, "--epochs", 20, "--learning-rate", 7e-3, "-o", "trained", "--json")
     assert "learnt too little" not in trained.stderr
-    assert json.loads(trained.stdout)["scores"]["failed"] == []
+    assert json.loads(trained.stdout)["scores"]["undertrained"] == []
 
 
 MEMORY = (

@@ -67,3 +67,5 @@ def test_help_shows_every_option_uncut_and_with_a_text(words: tuple[str, ...]) -
     shown_words = {*text.replace(",", " ").replace(". ", " ").split()}
     assert [name for name in names if name.startswith("-") and name not in shown_words] == []
     assert all(parameter.help for parameter in parameters)
+    letters = re.sub(r"[\s│]", "", text)  # Markdown takes no underscore or star for its own
+    assert [name.help for name in parameters if re.sub(r"[\s`]", "", name.help) not in letters] == []

@@ -19,7 +19,6 @@ from greenadapt.corpus.pydocs import (
     find_packages,
     fingerprint_pydocs,
     paragraphs,
-    pydocs_versions,
     read_pydocs,
 )
 from greenadapt.errors import InputError, MissingError
@@ -193,18 +192,16 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_packages_are_read_and_not_imported(installed: Path) -> None:
     counts: Counter[str] = Counter()
-    documents = list(read_pydocs(counts=counts))
+    documents = list(read_pydocs(find_packages(), counts=counts))
     assert [(d.name, d.lines) for d in documents] == [
         ("python/os.py:", ("Text of os.",)),
         ("zed-pkg/zed/a.py:", ("A text of zed.",)),
     ]
     assert counts == {"unparsable_files": 2}
     assert "zed" not in sys.modules
-    assert pydocs_versions(["python", "zed-pkg"]) == {
-        "python": ".".join(map(str, sys.version_info[:3])),
-        "zed-pkg": "1.2",
-    }
-    assert [d.name for d in read_pydocs(["zed-pkg"])] == ["zed-pkg/zed/a.py:"]
+    versions = {package.name: package.version for package in find_packages(["python", "zed-pkg"])}
+    assert versions == {"python": ".".join(map(str, sys.version_info[:3])), "zed-pkg": "1.2"}
+    assert [d.name for d in read_pydocs(find_packages(["zed-pkg"]))] == ["zed-pkg/zed/a.py:"]
     with pytest.raises(MissingError, match="no package nunpy installed for this Python"):
         find_packages(["nunpy"])
 
@@ -223,17 +220,20 @@ def test_what_a_package_needs_is_found_through_all_that_it_needs(installed: Path
 
 
 def test_fingerprint_follows_the_sources(installed: Path) -> None:
-    first = fingerprint_pydocs()
+    first = fingerprint_pydocs(find_packages())
     assert first["zed-pkg"] != hashlib.sha256().hexdigest()
     (installed / "zed" / "a.py").write_text('"""B text of zed."""\nraise SystemExit("imported!")\n', encoding="utf-8")
-    second = fingerprint_pydocs()
+    second = fingerprint_pydocs(find_packages())
     assert first["python"] == second["python"]
     assert first["zed-pkg"] != second["zed-pkg"]
 
 
 @pytest.mark.slow
 def test_several_processes_give_the_same_documents() -> None:
-    documents = list(read_pydocs(["smart-open"]))
+    packages = find_packages(["smart-open"])
+    documents = list(read_pydocs(packages))
     assert len(documents) > 20
-    assert list(read_pydocs(["smart-open"], workers=2)) == documents
-    assert pydocs_versions(["smart-open"]) == {"smart-open": metadata.version("smart-open")}
+    assert list(read_pydocs(packages, workers=2)) == documents
+    assert packages[0].version == metadata.version("smart-open")
+    n_bytes = sum(len(line.encode()) for document in documents for line in document.lines)
+    assert n_bytes / 2 < packages[0].text_bytes < 2 * n_bytes

@@ -72,8 +72,11 @@ def results(session: Session, corpus: str, model: str) -> list[Result]:
 
 
 @pytest.mark.slow
-def test_stages_by_name_equal_adapt(results: list[Result], corpus: str, model: str, tmp_path: Path) -> None:
+def test_stages_by_name_equal_adapt(
+    results: list[Result], corpus: str, model: str, notes: Notes, tmp_path: Path
+) -> None:
     assert [result.manifest.stage for result in results] == ["corpus", "w2v", "align", "expand"]
+    assert [str(tmp_path / "ws") in note for note in notes.notes if "new workspace" in note] == [True]
     steps = Session(Workspace(tmp_path / "ws2"), Notes())
     w2v.w2v(steps, corpus, model, PLAN.w2v, PLAN.text)
     align_stage.align(steps, corpus, None, PLAN.align)  # one model exists, so it need not be named

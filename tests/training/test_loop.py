@@ -133,7 +133,7 @@ def test_the_first_steps_tell_how_long_all_trainings_take(
     training, notes = _training(_model(tiny_model), replace(TRAIN, epochs=4)), Notes()
     training.run(tmp_path / "state", RunRecord(), notes, "seed 0", later=2)
     [note] = [note for note in notes.notes if "left" in note]
-    assert re.fullmatch(r"seed 0: about \d+ min left for this and 2 more trainings", note)
+    assert re.fullmatch(r"seed 0: about \d+ minutes left for this and 2 more trainings", note)
 
 
 def test_the_learning_rate_rises_and_falls_linearly() -> None:

@@ -1,6 +1,7 @@
 """Output for people and scripts: results on stdout; notes and progress bars on stderr."""
 
 import json
+import math
 import os
 import sys
 import time
@@ -8,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Any, Literal
 
-from greenadapt.errors import harmless_json, one_line
+from greenadapt.errors import harmless_json, one_line, time_left
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.store.files import STDOUT, naming
 
@@ -61,6 +62,7 @@ def has_colour(stream: IO[str]) -> bool:
 
 
 _LOG_EVERY = 60.0  # seconds between two lines of a bar if stderr is not a terminal
+_ENOUGH = 20.0  # seconds after the first advance, which loads and compiles, that the time left is estimated from
 _RECENT = 300.0  # seconds over which a bar on a terminal measures the speed
 _ANY_WIDTH = 10_000  # columns of what is printed into a file or a pipe
 
@@ -153,10 +155,13 @@ class _LogBar:
         self.label, self.total, self.unit = label, total, unit
         self.units = self.skipped = 0.0
         self.start = self.last_line = time.monotonic()
+        self.first = (math.inf, math.inf)
+        """The time and the units after the first advance."""
         self.facts: dict[str, str] = {}
 
     def advance(self, amount: float, **facts: str) -> None:
         self.units += amount
+        self.first = min(self.first, (time.monotonic(), self.units))
         self.facts = facts
         if time.monotonic() - self.last_line > _LOG_EVERY and self.units != self.total:
             self.line()
@@ -165,15 +170,17 @@ class _LogBar:
         self.units = self.skipped = amount
 
     def line(self, ended: bool = False) -> None:
-        self.last_line = time.monotonic()
-        seconds = self.last_line - self.start
-        speed = (self.units - self.skipped) / max(seconds, 1e-9)
+        now = self.last_line = time.monotonic()
+        is_measured = not ended and self.units > self.first[1] and now - self.first[0] >= _ENOUGH
+        began, before = self.first if is_measured else (self.start, self.skipped)
+        speed = (self.units - before) / max(now - began, 1e-9)
         # The total may be an estimate: once it is exceeded, the total is unknown.
         total = None if self.total and self.units > self.total else self.total
         facts = "".join(f", {name} {value}" for name, value in self.facts.items())
-        if total and speed and not ended:
-            facts += f", about {(total - self.units) / speed:.0f} s left"
-        done = f"{compact(self.units)}{f' of {compact(total)}' if total else ''} {self.unit} in {seconds:.0f} s"
+        if total and is_measured:
+            facts += f", {time_left((total - self.units) / speed)}"
+        of_total = f" of {compact(total)}" if total else ""
+        done = f"{compact(self.units)}{of_total} {self.unit} in {now - self.start:.0f} s"
         write_message("info", f"{self.label}: {done} ({rate(speed, self.unit)}{facts})")
 
 

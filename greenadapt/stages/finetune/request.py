@@ -43,17 +43,17 @@ from greenadapt.tokenization.added_words import WORDS_FILE
 _READINGS, _OUTLYING = 10, 3.0
 
 
-def find_failed_trainings(seeds: Sequence[Json]) -> dict[int, str]:
+def find_undertrained(seeds: Sequence[Json]) -> dict[int, str]:
     """Seed → what is wrong with its training, for the ``seeds`` of a ``scores.json`` that learnt too little.
 
     A model that reads nothing has the ``chance`` loss. loss / chance is the share of the training labels' information
     that the model has not learnt, 1 - R² of McFadden: 1 for a model that always predicts the most frequent label. Over
     a half is too much for any use. A model whose weights are all trained memorizes even noisy examples when it has read
     them ``_READINGS`` times (0.04 is left for entities after 32 readings); for it over a quarter is too much. Seeds
-    differ only by chance: a seed also failed if its loss is over ``_OUTLYING`` times that of the median seed and more
-    than a tenth of ``chance``, since differences of small losses mean nothing.
+    differ only by chance: a seed is also undertrained if its loss is over ``_OUTLYING`` times that of the median seed
+    and more than a tenth of ``chance``, since differences of small losses mean nothing.
     """
-    failed: dict[int, str] = {}
+    found: dict[int, str] = {}
     for task in dict.fromkeys(task for seed in seeds for task in seed.get("losses", {})):
         trained = [seed for seed in seeds if task in seed.get("losses", {})]
         median = median_low(seed["losses"][task]["last"] for seed in trained)
@@ -62,10 +62,10 @@ def find_failed_trainings(seeds: Sequence[Json]) -> dict[int, str]:
             knows_by_heart = seed["epochs"] >= _READINGS and "tasks" not in seed and task != "qa"
             ended = f"the training loss of {task} ended at {last:.2g}"
             if last >= chance / (4 if knows_by_heart else 2) > 0:
-                failed[seed["seed"]] = f"{ended}, a model that reads nothing has {chance:.2g}"
+                found[seed["seed"]] = f"{ended}, a model that reads nothing has {chance:.2g}"
             elif last > max(_OUTLYING * median, chance / 10):
-                failed[seed["seed"]] = f"{ended}, that of other seeds at {median:.2g}"
-    return failed
+                found[seed["seed"]] = f"{ended}, that of other seeds at {median:.2g}"
+    return found
 
 
 def summary(pool: str, metrics: Mapping[str, str], finished: Sequence[Json]) -> Json:
@@ -91,7 +91,7 @@ def summary(pool: str, metrics: Mapping[str, str], finished: Sequence[Json]) -> 
             for task, kinds in first["tasks"].items()
         },
         "seeds": list(finished),
-        "failed": [*find_failed_trainings(finished)],
+        "undertrained": [*find_undertrained(finished)],
     }
 
 
@@ -123,7 +123,7 @@ class Start:
         """Report what the model lacks; ``encoder`` makes its inputs."""
         note_lowercasing(self.model, progress)
         if not encoder.has_words:
-            progress.note(f"{self.model.name} has no added words: both tokenizations are the same")
+            progress.note(f"{self.model.name} has no added words, and so a single tokenization")
         if self.memory is None and (self.model.folder / MEMORY_FILE).is_file():
             progress.warn(f"{self.model.source} was trained with a memory: give the general model with --memory")
 
@@ -201,20 +201,21 @@ class FinetuneRequest:
         training, most = self.training, self.training.max_steps
         return most is not None and most < training.epochs * _steps_per_epoch(training, n_examples)
 
-    def note_chosen(self, n_examples: int, progress: Progress) -> None:
-        """Note how long a single task is trained, if greenadapt chose that."""
+    def note_chosen(self, n_examples: int, progress: Progress, *, has_words: bool) -> None:
+        """Note how long a single task is trained, if greenadapt chose that; ``has_words``: the model has added ones."""
         if "epochs" not in self.automatic:
             return
         training = self.training
-        # The number of parts that long examples are split into is not known before they are encoded.
-        number = f"{training.epochs * _steps_per_epoch(training, n_examples):,} or more steps"
+        examples = pluralize(n_examples, "example")
+        if training.mix == "both":
+            examples += ", each in both tokenizations" if has_words else ", each twice"
         if self.is_capped(n_examples):
-            number = f"at most {pluralize(training.max_steps or 0, 'step')}"
-        progress.note(
-            f"{pluralize(training.epochs, 'epoch')} of {pluralize(n_examples, 'example')}"
-            f"{', each in both tokenizations' if training.mix == 'both' else ''}: {number}, "
-            f"peak rate {training.learning_rate:g}; --epochs and --learning-rate change this"
-        )
+            option, length = "--max-steps", f"{pluralize(training.max_steps or 0, 'step')} on {examples}"
+        else:  # the number of parts that long examples are split into is not known before they are encoded
+            n_steps = training.epochs * _steps_per_epoch(training, n_examples)
+            epochs = pluralize(training.epochs, "epoch")
+            option, length = "--epochs", f"{epochs} of {examples}: {n_steps:,} or more steps"
+        progress.note(f"{length}, peak rate {training.learning_rate:g}; {option} and --learning-rate change this")
 
     def __post_init__(self) -> None:
         if self.memory is None and self.memory_config != MemoryConfig():

@@ -28,7 +28,7 @@ from greenadapt.progress import PrefixedProgress, Silent
 from greenadapt.stages.finetune.request import (
     FinetuneRequest,
     Start,
-    find_failed_trainings,
+    find_undertrained,
     has_added_words,
     read_task_data,
     read_unlabelled,
@@ -212,11 +212,13 @@ class Finetuning(TrainingStage):
         if machine.is_first:
             self.describe(setup, work)
             write_json(work / SCORES, scores)
-            if failed := find_failed_trainings(finished):
-                seeds = f"{'seed' if len(failed) == 1 else 'seeds'} {', '.join(map(str, failed))}"
+            if found := find_undertrained(finished):
+                seeds = f"{'seed' if len(found) == 1 else 'seeds'} {', '.join(map(str, found))}"
+                n_steps = finished[0]["steps"]
+                longer = "a higher --max-steps" if n_steps == request.training.max_steps else "more --epochs"
                 session.progress.warn(
-                    f"{seeds} learnt too little in {finished[0]['steps']:,} steps: {next(iter(failed.values()))}; "
-                    "try another --seed, a lower --learning-rate or more --epochs"
+                    f"{seeds} learnt too little in {n_steps:,} steps: {next(iter(found.values()))}; "
+                    f"try {longer}, another --seed or a lower --learning-rate"
                 )
         totals, task_facts = self.totals(tasks, counts)
         facts = {"model": model_facts(self.start.model), **task_facts, "scores": {**scores, "seeds": len(finished)}}
@@ -301,7 +303,7 @@ class Finetuning(TrainingStage):
             AdapterShape.of(request.adapter, width, checkpoint.setting("num_hidden_layers", "n_layers"))
         tasks = tuple(read_task_data(entry, checkpoint, request.adapter, session.progress) for entry in request.tasks)
         start.report(tasks[0].encoder, session.progress)
-        request.note_chosen(len(tasks[0].train), session.progress)
+        request.note_chosen(len(tasks[0].train), session.progress, has_words=tasks[0].encoder.has_words)
         file = request.unlabelled
         unlabelled = [] if file is None else read_unlabelled(tasks[0], file, session.progress)
         for name, source in request.sources().items():  # another model may have been trained in between
@@ -334,7 +336,7 @@ class SingleTaskFinetuning(Finetuning):
     def summary(self, tasks: Sequence[TaskData], finished: list[Json]) -> Json:
         task, pool = tasks[0].task, self.request.training.pool
         scores: Json = {"task": task.name, "main": task.main, "pool": pool, "seeds": finished}
-        scores["failed"] = [*find_failed_trainings(finished)]
+        scores["undertrained"] = [*find_undertrained(finished)]
         if "test" in finished[0]:
             scores |= over_seeds([seed["test"] for seed in finished])
         if "dev" in finished[0]:

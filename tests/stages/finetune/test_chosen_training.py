@@ -27,7 +27,7 @@ def chosen(folder: Path, model: Path, n: int = 40, **changes: Any) -> tuple[Trai
     """The training, and its number of steps as the note says it."""
     notes = Notes()
     asked = request(folder, model, n, **changes).with_chosen_training()
-    asked.note_chosen(n, notes)
+    asked.note_chosen(n, notes, has_words=True)
     training = asked.training
     [note] = notes.notes
     assert note.startswith(f"{training.epochs} epoch")
@@ -71,13 +71,21 @@ def test_what_the_user_sets_stays(tiny_model: TinyModel, tmp_path: Path, setting
     asked = request(
         tmp_path, adapted(tiny_model), training=TrainConfig(**settings), automatic=CHOSEN_FOR_TRAINING - settings.keys()
     ).with_chosen_training()
-    asked.note_chosen(40, notes)
+    asked.note_chosen(40, notes, has_words=True)
     training = asked.training
     assert {name: getattr(training, name) for name in settings} == settings
     assert len(notes.notes) == ("epochs" not in settings)
     if "epochs" not in settings:  # the other settings count
         views = 2 if training.mix == "both" else 1
         assert training.epochs * ceil(views * 40 / training.batch_size) >= 600
+
+
+def test_a_limit_of_steps_is_named_in_place_of_epochs(tiny_model: TinyModel, tmp_path: Path) -> None:
+    notes, training = Notes(), TrainConfig(max_steps=40, mix="both")
+    asked = request(tmp_path, tiny_model(), training=training, automatic=CHOSEN_FOR_TRAINING - {"mix"})
+    asked.with_chosen_training().note_chosen(40, notes, has_words=False)
+    rate = "peak rate 0.0002; --max-steps and --learning-rate change this"
+    assert notes.notes == [f"40 steps on 40 examples, each twice, {rate}"]
 
 
 def test_entities_are_read_in_whole_sentences_and_decoded_together() -> None:

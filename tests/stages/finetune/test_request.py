@@ -9,7 +9,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, MemoryConfig, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.stages.finetune.compare import finetune
-from greenadapt.stages.finetune.request import FinetuneRequest, Start, find_failed_trainings
+from greenadapt.stages.finetune.request import FinetuneRequest, Start, find_undertrained
 from greenadapt.tasks.base import Encoder
 from tests.conftest import Notes
 from tests.support.small_multitask import entry, request
@@ -77,7 +77,7 @@ def test_data_that_cannot_be(tmp_path: Path, tiny_model: TinyModel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("losses", "epochs", "failed"),
+    ("losses", "epochs", "undertrained"),
     [
         ([0.10, 0.011], 32, [0]),
         ([0.002, 0.002, 0.02], 32, []),  # both know all
@@ -85,15 +85,15 @@ def test_data_that_cannot_be(tmp_path: Path, tiny_model: TinyModel) -> None:
         ([0.27], 1, [0]),
     ],
 )
-def test_a_training_failed_if_its_loss_is_near_chance_or_far_from_other_seeds(
-    losses: list[float], epochs: int, failed: list[int]
+def test_a_seed_is_undertrained_if_its_loss_is_near_chance_or_far_from_other_seeds(
+    losses: list[float], epochs: int, undertrained: list[int]
 ) -> None:
     seeds: list[Any] = [
         {"seed": seed, "epochs": epochs, "losses": {"ner": {"last": loss, "chance": 0.27}}}
         for seed, loss in enumerate(losses)
     ]
-    assert [*find_failed_trainings(seeds)] == failed
-    assert [*find_failed_trainings([{"seed": 0, "epochs": epochs}])] == []  # of an earlier version
+    assert [*find_undertrained(seeds)] == undertrained
+    assert [*find_undertrained([{"seed": 0, "epochs": epochs}])] == []  # of an earlier version
 
 
 def test_adapters_that_do_not_go_are_refused_before_anything_is_read(tmp_path: Path, tiny_model: TinyModel) -> None:
