@@ -37,7 +37,7 @@ from tables import aligned, with_interval
 from greenadapt.config import CompileConfig, Pool, QaConfig, Quantize, ReadingOptions
 from greenadapt.inference.models import MARGIN, OpenedModel, stream_with_margin
 from greenadapt.inference.qa.lookups import QaModel, answers
-from greenadapt.inference.qa.question_set import narrow, on_contexts
+from greenadapt.inference.qa.question_set import narrow, pair_contexts
 from greenadapt.inference.search.words import Words, words_of
 from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, ViewOutputs, pool_views
 from greenadapt.models.task_folder import TaskFolder
@@ -150,7 +150,7 @@ def on_passages(opened: OpenedModel, words: Words, n: int, questions: Sequence[Q
     """Answers from the ``n`` best paragraphs of each question's context, as ``greenadapt qa`` finds them."""
     task: Any = opened.task
     reader = QaModel(opened, task, {"": opened.settings.pool})
-    question_set = narrow(on_contexts(questions), words, n)
+    question_set = narrow(pair_contexts(questions), words, n)
     return [pair[0] for pair in answers(reader, question_set, QaConfig())]
 
 

@@ -126,7 +126,7 @@ def ensemble_scores(folders: Sequence[Path], seed: int, test: str) -> Json:
 
     Raises ``InputError`` if the models were tested on other examples.
     """
-    models = [TaskFolder.without_model(folder, seed) for folder in folders]
+    models = [TaskFolder.open_without_weights(folder, seed) for folder in folders]
     task = models[0].task
     examples = task.read(test, Silent())
     logits = [read_logits(model) for model in models]

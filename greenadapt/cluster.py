@@ -62,7 +62,7 @@ class Cluster:
     def require_files(self, paths: Sequence[Path]) -> None:
         """Raise ``InputError`` unless every node sees each of ``paths``, with the same size as this process does."""
         sizes_here = _sizes(paths)
-        for node, sizes in self.on_each_node(_sizes, paths).items():
+        for node, sizes in self.run_on_each_node(_sizes, paths).items():
             for path, size, size_here in zip(paths, sizes, sizes_here, strict=True):
                 if size != size_here:
                     raise InputError(
@@ -70,7 +70,7 @@ class Cluster:
                         "put the workspace, --out, models and data on storage that all nodes see under the same path",
                     )
 
-    def on_each_node(self, function: Callable[..., Answer], *arguments: Any) -> dict[Node, Answer]:
+    def run_on_each_node(self, function: Callable[..., Answer], *arguments: Any) -> dict[Node, Answer]:
         """Call ``function(*arguments)`` on each node; returns the answer of each that is alive."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -240,7 +240,7 @@ def require_same_version(cluster: Cluster) -> None:
     """Raise ``InputError`` if a node runs another version of greenadapt; Ray compares its own and Python's."""
     expected, hint = _version(), "install the same greenadapt on every node and on this machine"
     try:
-        answers = cluster.on_each_node(_version)
+        answers = cluster.run_on_each_node(_version)
     except cluster.ray.exceptions.RayError as error:
         reason = str(error).splitlines()[-1]
         raise InputError(f"a node of the cluster cannot run greenadapt ({reason})", hint) from None

@@ -107,9 +107,9 @@ class Stop:
         """Whether to save and exit now."""
         return self.signal != 0
 
-    def synchronize(self, largest: Callable[[int], int]) -> None:
-        """Make all processes stop at the same step; ``largest`` is ``Machine.largest``. Call it once per step."""
-        self.signal = largest(self.signal)
+    def synchronize(self, gather_max: Callable[[int], int]) -> None:
+        """Make all processes stop at the same step; ``gather_max`` is ``Machine.gather_max``. Call it once per step."""
+        self.signal = gather_max(self.signal)
 
     def raise_if_requested(self) -> None:
         """If a stop is requested, raise ``KeyboardInterrupt`` for SIGINT, else ``SystemExit`` with ``TIME_UP`` for the

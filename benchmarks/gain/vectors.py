@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, gelu, linear
 
-from greenadapt.models.weights import last_linear
+from greenadapt.models.weights import find_last_linear
 from greenadapt.store.arrays import Array, BoolArray, IntArray, Sequences, offsets_of
 from greenadapt.tasks.base import Features, Item
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
@@ -97,8 +97,8 @@ class Stacked(nn.Module):
         if variant.late:
             n_read = dim * (3 if variant.window else 1)
             self.inner = FastLinear(n_read, _WIDTH, random)
-            self.outer = FastLinear(_WIDTH, last_linear(model)[1].out_features, random)
-            last_linear(model)[1].register_forward_hook(self._add_late)
+            self.outer = FastLinear(_WIDTH, find_last_linear(model)[1].out_features, random)
+            find_last_linear(model)[1].register_forward_hook(self._add_late)
         if variant.layer is not None:
             self.map = FastLinear(dim, model.config.hidden_size, random)
             encoder = model.base_model

@@ -403,12 +403,12 @@ class TaskModel(ModelFolder):
         if (kind := self.tasks[name or ""]) != "qa":
             raise UsageError(f"{self.folder} is for {kind}, not for question answering", "use predict")
         from greenadapt.inference.qa.lookups import QaModel, answers
-        from greenadapt.inference.qa.question_set import on_contexts
+        from greenadapt.inference.qa.question_set import pair_contexts
 
         [model] = self._predictor.members
         task: Any = model.task
         questions = [replace(task.example(record, f"item {i}"), id=str(i)) for i, record in enumerate(records)]
-        question_set = on_contexts(questions)
+        question_set = pair_contexts(questions)
         rows: list[Any] = list(answers(QaModel(model, task, {"": model.settings.pool}), question_set, config))
         if top == 1:
             rows = [best[0] for best in rows]
@@ -561,7 +561,7 @@ def _clean_records(rows: Iterable[Any], progress: Progress) -> Iterator[Any]:
     decoder = Decoder()
     for row in rows:
         if isinstance(row, str):
-            yield decoder.without_surrogates(row, "data")
+            yield decoder.replace_surrogates(row, "data")
         else:
-            yield decoder.record_without_surrogates(plain_record(row), "data")
+            yield decoder.replace_record_surrogates(plain_record(row), "data")
     decoder.warn_replaced("data", progress)

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from greenadapt.cli.boundary import exit_on_sigterm, in_words, require_written
+from greenadapt.cli.boundary import exit_on_sigterm, report_errors, require_written
 from greenadapt.cli.option_checks import ignore_unused, require_names
 from greenadapt.cli.options import PAPER_VALUES, start_output, take_argument, with_options
 from greenadapt.cli.settings import Setting, use_settings, used_settings, with_location
@@ -31,9 +31,9 @@ _UsageError: Any = typer.BadParameter.__base__
 
 
 @contextmanager
-def _in_one_line() -> Iterator[None]:
+def _report_errors() -> Iterator[None]:
     """Turn errors that users can act on, also typer's, into a line on stderr and ``SystemExit``."""
-    with in_words():
+    with report_errors():
         try:
             yield
         except _UsageError as error:
@@ -51,16 +51,16 @@ class _Main(TyperGroup):
         try:
             return super().main(*arguments, **options)
         finally:
-            with in_words():
+            with report_errors():
                 require_written()
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Parse the command line, which may print help."""
-        with _in_one_line(), naming(STDOUT):
+        with _report_errors(), naming(STDOUT):
             return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        with _in_one_line():
+        with _report_errors():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:

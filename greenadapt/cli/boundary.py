@@ -32,7 +32,7 @@ _AGAIN = "the same command resumes from its last checkpoint, or starts over if i
 
 
 @contextmanager
-def in_words() -> Iterator[None]:
+def report_errors() -> Iterator[None]:
     """Turn errors that users can act on into a line on stderr and ``SystemExit``."""
     try:
         with time_limits():

@@ -118,7 +118,7 @@ class CorpusReader:
             counts["documents"] += 1
             counts["lines"] += len(document.lines)
             lines = (
-                self._decoder.without_surrogates(_PAGE_BREAKS.sub(" ", line), document.name) for line in document.lines
+                self._decoder.replace_surrogates(_PAGE_BREAKS.sub(" ", line), document.name) for line in document.lines
             )
             yield replace(document, lines=tuple(lines))
         self._require_text()

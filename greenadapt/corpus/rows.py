@@ -96,7 +96,7 @@ def _escapes_surrogates(text: str) -> bool:
 
 def _check(value: Any, where: str, escapes: bool, decoder: Decoder) -> Json:
     row = require_object(value, where)
-    return decoder.record_without_surrogates(row, where) if escapes else row
+    return decoder.replace_record_surrogates(row, where) if escapes else row
 
 
 class TableRow(NamedTuple):

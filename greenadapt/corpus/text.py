@@ -87,7 +87,7 @@ class Decoder:
             self.counts["replaced"] += text.count("\ufffd") - data.count("\ufffd".encode())
             return text
 
-    def without_surrogates(self, text: str, where: str) -> str:
+    def replace_surrogates(self, text: str, where: str) -> str:
         """Replace lone surrogates, which JSON and Python can escape but no file can hold."""
         if text.isascii():
             return text
@@ -103,10 +103,10 @@ class Decoder:
             return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return text
 
-    def record_without_surrogates(self, record: Json, where: str) -> Json:
+    def replace_record_surrogates(self, record: Json, where: str) -> Json:
         """Replace lone surrogates in all texts and names of a JSON object."""
         text = json.dumps(record, ensure_ascii=False)
-        replaced = self.without_surrogates(text, where)
+        replaced = self.replace_surrogates(text, where)
         if replaced is text:
             return record
         return json.loads(replaced)

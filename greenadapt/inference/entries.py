@@ -124,7 +124,7 @@ def _sentences(
         yield Entry(rows[0].line, None, reader.example({"tokens": words}, where), sum(map(len, words)), where)
 
 
-def in_blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+def group_entries(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     """``entries`` in blocks of 32, of 64, and so on to 1,024, so that the first predictions come soon; fewer of long
     ones.
 
@@ -197,7 +197,7 @@ class Names:
         """The document's own id. If it has none, or another document has it, its place, such as ``a.jsonl:3``; if
         another has that as well, such as the first article of an XML file, the place and ``#2``.
         """
-        own, where = (self._decoder.without_surrogates(name, name) for name in (document.id, document.name))
+        own, where = (self._decoder.replace_surrogates(name, name) for name in (document.id, document.name))
         name = own if own and own not in self.taken else where
         while not name or name in self.taken:
             self._repeats[where] += 1
@@ -232,7 +232,7 @@ def read_texts(
     name, counts, n_lines = input_name(source), decoder.counts, 0
     note_terminal(source, progress)
     for document in read_whole(source, kind, fields, decoder, sample_by or "line"):
-        text = decoder.without_surrogates("\n".join(document.lines), document.name)
+        text = decoder.replace_surrogates("\n".join(document.lines), document.name)
         is_first = not counts["documents"] + counts["empty"]
         if is_first and is_by_name and kind == "text" and text.startswith(('{"', '[{"')):
             raise InputError(f"{name} looks like JSON, not text", "give --format jsonl, or --format text")
@@ -242,7 +242,7 @@ def read_texts(
         counts["documents"] += 1
         format_within = format_of(document.name.rpartition(":")[0]) if kind == "auto" else kind
         n_lines += sample_by is None and format_within == "text"
-        title = decoder.without_surrogates(document.title, document.name)
+        title = decoder.replace_surrogates(document.title, document.name)
         yield NamedText(names.name(document), text, title)
     if not counts["documents"]:
         if skipped := decoder.skipped_files():

@@ -13,7 +13,7 @@ from greenadapt.cluster import Spread
 from greenadapt.config import EnsembleRule, ReadingOptions, TableFormat
 from greenadapt.corpus.opening import STDIN, is_read_once, require_source
 from greenadapt.errors import InputError, UsageError
-from greenadapt.inference.entries import Entry, EntryFormat, Reader, in_blocks, read_entries
+from greenadapt.inference.entries import Entry, EntryFormat, Reader, group_entries, read_entries
 from greenadapt.inference.models import OpenedModel, check_alike, check_reading, ensemble_logits, require_one_process
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
@@ -173,7 +173,7 @@ class Predictor:
         self.members  # noqa: B018  (opens the models)
         # A pipe or a terminal is read only when an entry is needed, so that Ctrl-C ends the command at once.
         is_piped = is_read_once(self._request.source)
-        staged = ((block, self._read([entry.example for entry in block])) for block in in_blocks(entries))
+        staged = ((block, self._read([entry.example for entry in block])) for block in group_entries(entries))
         blocks = staged if is_piped else prefetch(staged)
         with progress.bar("predict", None, "examples") as bar, closing(blocks):
             predicted = chain.from_iterable(map(EntryPrediction, block, predict()) for block, predict in blocks)
@@ -189,7 +189,7 @@ class Predictor:
         sent = deque[list[Entry]]()
 
         def examples() -> Iterator[list[Any]]:
-            for block in in_blocks(entries):
+            for block in group_entries(entries):
                 sent.append(block)
                 yield [entry.example for entry in block]
 

@@ -86,7 +86,7 @@ class TorchRunner(Runner):
                     lengths = inputs.lengths
                     raise too_large(len(lengths), int(lengths[0]), settings.max_tokens) from None
 
-            with _on(self.device), torch.inference_mode(), settings.autocast():
+            with _use_device(self.device), torch.inference_mode(), settings.autocast():
                 yield call
         finally:
             self.model.train(was_training)
@@ -110,7 +110,7 @@ class TorchRunner(Runner):
         return self.device.type == "cuda"
 
 
-def _on(device: torch.device) -> AbstractContextManager[Any]:
+def _use_device(device: torch.device) -> AbstractContextManager[Any]:
     """``device`` as the current one of this thread; a thread of its own begins with the first GPU."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 

@@ -51,8 +51,8 @@ def write_graph(exported: InferenceModel, quantize: Quantize, folder: Path) -> C
     """Write the graph of a model into ``folder``; raises ``ResourceError`` if the disk is full.
 
     In int8 the weights of matrix products have one scale per output, and their inputs one scale per piece, computed at
-    run time (dynamic quantization, see ``in_int8``). There is no calibration, and no text has an effect on another text
-    of its batch.
+    run time (dynamic quantization, see ``quantize_products``). There is no calibration, and no text has an effect on
+    another text of its batch.
     """
     inputs = graph_inputs(exported.checkpoint)
     plain = folder / "plain.onnx"
@@ -97,7 +97,7 @@ def _write(plain: Path, quantize: Quantize, file: Path) -> None:
     try:
         model = onnx.load(plain)
         if quantize == "int8":
-            model = in_int8(model)
+            model = quantize_products(model)
         onnx.save(model, file)
     except (ValueError, DecodeError) as error:  # what the exporter wrote to a full disk is cut, without an error
         raise ResourceError(
@@ -126,7 +126,7 @@ _CONSTANTS: dict[str, Array] = {
 }
 
 
-def in_int8(model: onnx.ModelProto) -> onnx.ModelProto:
+def quantize_products(model: onnx.ModelProto) -> onnx.ModelProto:
     """The graph with each product x W, W constant, from x in 255 steps from the smallest to the largest number of each
     row, and W in 127 steps from 0 to ±max|W| of each column:
 

@@ -110,7 +110,7 @@ class Machine:
         # That of accelerate replaces the model's forward, for all later runs of the process.
         return torch.autocast(self.device.type, torch.bfloat16) if is_bfloat16 else nullcontext()
 
-    def alone(self, model: Any) -> AbstractContextManager[Any]:
+    def no_sync(self, model: Any) -> AbstractContextManager[Any]:
         """The context in which processes do not exchange the gradients of a prepared model."""
         return self.accelerator.no_sync(model) if self.processes > 1 else nullcontext()
 
@@ -118,7 +118,7 @@ class Machine:
         """The sum of ``tensor`` over all processes."""
         return self.accelerator.reduce(tensor, "sum") if self.processes > 1 else tensor
 
-    def largest(self, number: int) -> int:
+    def gather_max(self, number: int) -> int:
         """The largest of all processes' numbers."""
         if self.processes == 1:
             return number
@@ -133,7 +133,7 @@ class Machine:
         values: list[Value] = broadcast_object_list([value])
         return values[0]
 
-    def first(self, work: Callable[[], Value]) -> Value:
+    def run_on_first(self, work: Callable[[], Value]) -> Value:
         """The result of ``work``, which only the first process calls, in all processes."""
         return self.broadcast(work() if self.is_first else None)  # type: ignore[return-value]
 

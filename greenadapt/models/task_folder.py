@@ -87,7 +87,7 @@ class TaskFolder:
             return cls(folder, folder, {}, QuestionTask())
         if (folder / MANIFEST).is_file():
             read_manifest(folder)  # refuses another format version
-        opened = cls.without_model(folder, seed, task)
+        opened = cls.open_without_weights(folder, seed, task)
         require_whole(folder, seed)
         checkpoint = Checkpoint.open(folder)  # refuses what is broken before anything heavy is loaded
         if opened.part is None:
@@ -98,7 +98,7 @@ class TaskFolder:
         return opened
 
     @classmethod
-    def without_model(cls, folder: Path, seed: int | None = None, task: str | None = None) -> "TaskFolder":
+    def open_without_weights(cls, folder: Path, seed: int | None = None, task: str | None = None) -> "TaskFolder":
         """The same for a folder that need not have weights."""
         if is_multitask(folder):
             return cls._of_multitask(folder, seed, task)

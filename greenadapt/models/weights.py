@@ -195,7 +195,7 @@ class TwoLayerHead(nn.Module):
         return self.last(self.dropout(torch.tanh(self.first(states))))
 
 
-def last_linear(model: "PreTrainedModel") -> tuple[str, nn.Linear]:
+def find_last_linear(model: "PreTrainedModel") -> tuple[str, nn.Linear]:
     """The layer that gives a model's logits, and its name."""
     encoder = f"{model.base_model_prefix}."  # in some models it comes behind the head
     named = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
@@ -249,7 +249,7 @@ def _dropouts(model: "PreTrainedModel") -> list[nn.Dropout]:
 
 
 def _deepen(model: "PreTrainedModel") -> TwoLayerHead:
-    name, layer = last_linear(model)
+    name, layer = find_last_linear(model)
     dropout = max((module.p for module in _dropouts(model)), default=0.0)
     head = TwoLayerHead(layer.in_features, layer.out_features, dropout)
     head.last.load_state_dict(layer.state_dict())
@@ -462,7 +462,7 @@ def refuse_lost(checkpoint: Checkpoint, new: list[str]) -> None:
 
 
 def _make_exact(model: "PreTrainedModel") -> None:
-    last_linear(model)[1].__class__ = ExactLinear
+    find_last_linear(model)[1].__class__ = ExactLinear
 
 
 def _labels(config: Json) -> Json:

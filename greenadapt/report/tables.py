@@ -96,7 +96,7 @@ def assessment(result: Json) -> list[str]:
     """
     _, mean, *single = result["rows"]
     better = [row for row in single if row["low"] > 0]
-    gain = f"{_with_ends(result, mean)} over the base model"
+    gain = f"{_format_gain(result, mean)} over the base model"
     if not any(row["score"] for row in result["rows"]):
         longer = "more --epochs" if result["verdict"] else "a higher --max-steps"
         lines = [f"Neither model learned the task, all scores are 0: give {longer}, or a higher --learning-rate."]
@@ -111,13 +111,13 @@ def assessment(result: Json) -> list[str]:
     if better:
         best = max(better, key=lambda row: float(row["score"]))
         lines.append(
-            f"By {VIEW_NAMES[best['read_by']]} alone it is {_with_ends(result, best)}, at the cost of one pass "
+            f"By {VIEW_NAMES[best['read_by']]} alone it is {_format_gain(result, best)}, at the cost of one pass "
             f"(finetune --pool {best['read_by']})."
         )
     return lines
 
 
-def _with_ends(result: Json, row: Json) -> str:
+def _format_gain(result: Json, row: Json) -> str:
     difference, low, high = (
         as_decimal(row[name], 1, percent=True, signed=True) for name in ("difference", "low", "high")
     )
@@ -282,11 +282,11 @@ def answer_lines(row: Json) -> list[Marked]:
     ``row`` is a line of output with ``question``, the best answer and all of ``answers``; with ``compared``, the
     answers of other models are added.
     """
-    lines = [_in_sentence(row), *(_alone("", answer) for answer in row["answers"][1:])]
+    lines = [_mark_in_sentence(row), *(_mark_alone("", answer) for answer in row["answers"][1:])]
     compared = row.get("compared", {})
-    lines += [_alone(f"{_MODELS[name]}: ", compared[name]) for name in _MODELS if name in compared]
+    lines += [_mark_alone(f"{_MODELS[name]}: ", compared[name]) for name in _MODELS if name in compared]
     if "gold" in row:
-        gold = " | ".join(dict.fromkeys(_short(text) for text in row["gold"])) or "no answer"
+        gold = " | ".join(dict.fromkeys(_shorten(text) for text in row["gold"])) or "no answer"
         lines.append(Marked("", gold, note=_f1(row), label="gold: "))
     return lines
 
@@ -334,18 +334,18 @@ def describe_changes(comparison: Json) -> str:
     return f"{words}: {better} better, {worse} worse, {equal} equal in F1"
 
 
-def _in_sentence(row: Json) -> Marked:
+def _mark_in_sentence(row: Json) -> Marked:
     if row["start"] is None:
-        return _alone("", row)
+        return _mark_alone("", row)
     start, end = (row[name] - row["sentence_start"] for name in ("start", "end"))
     sentence = row["sentence"]
     before, answer, after = map(printable, (sentence[:start], sentence[start:end], sentence[end:]))
     return Marked(before, answer, after, _score_and_document(row))
 
 
-def _alone(label: str, answer: Json) -> Marked:
+def _mark_alone(label: str, answer: Json) -> Marked:
     """An answer without its sentence, but with its scores if it has any."""
-    text = "no answer" if answer["start"] is None else _short(answer["answer"])
+    text = "no answer" if answer["start"] is None else _shorten(answer["answer"])
     note = ", ".join(filter(None, (_score_and_document(answer), _f1(answer) if label else "")))
     return Marked("", text, note=note, label=label)
 
@@ -401,7 +401,7 @@ def _interval(ends: list[float], written: Callable[[float | None], str]) -> str:
     return f"{written(low)} to {written(high)}"
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     """An answer on one line, without its middle if it is long."""
     line = printable(text).strip()
     if len(line) <= _MAX_CHARS:

@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 from greenadapt.config import Pool, RetrievalConfig
 from greenadapt.errors import GreenadaptError, InputError, ResourceError, one_line
-from greenadapt.inference.qa.question_set import on_passages
+from greenadapt.inference.qa.question_set import pair_passages
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage
 from greenadapt.server.batching import MicroBatcher
@@ -128,7 +128,7 @@ class Endpoints:
             raise HTTPException(422, "context is missing: give a text, or documents (the server has no index)")
         n = request.passages or self._retrieval.n_passages
         passages = await self.batcher.call(self._index.search, request.question, n)
-        return list(on_passages(question, passages)), passages
+        return list(pair_passages(question, passages)), passages
 
     async def _results(
         self, model: ServedModel, examples: Sequence[Any], sizes: Sequence[int], view: Pool | None

@@ -118,7 +118,7 @@ def _find_known(
     queries: dict[str, None] = {}
     errors: list[GreenadaptError] = []
     decoder = Decoder()
-    for text in dict.fromkeys(decoder.without_surrogates(word, "a word") for word in words):
+    for text in dict.fromkeys(decoder.replace_surrogates(word, "a word") for word in words):
         parts = splitter.split(text)
         word = parts[0] if parts else ""
         if len(parts) != 1:

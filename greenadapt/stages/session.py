@@ -115,12 +115,12 @@ class Session:
     def names(self, corpus: str | None, model: str | None, stage: str | None = None) -> tuple[str, str]:
         """The workspace names of ``--corpus`` and ``--model``, by default the only ones with a result of ``stage``.
 
-        Notes which it is if no corpus is named. Raises what ``Workspace.only_corpus`` and ``only_model`` raise.
+        Notes which it is if no corpus is named; raises what ``Workspace.find_only_corpus`` and ``find_only_model`` do.
         """
         if corpus is not None:
             name = self.corpus_name(corpus)
             return name, self.model_name(name, model)
-        name = self.workspace.only_corpus(None if model is None else model_name(model), stage)
+        name = self.workspace.find_only_corpus(None if model is None else model_name(model), stage)
         chosen = self.model_name(name, model)
         self.progress.note(f"using corpus {name} and model {chosen}, the only ones in {self.workspace.root}")
         return name, chosen
@@ -142,7 +142,7 @@ class Session:
 
     def model_name(self, corpus: str, model: str | None) -> str:
         """The workspace name of ``--model``, by default of the only model with results for ``corpus``."""
-        return model_name(model) if model is not None else self.workspace.only_model(corpus)
+        return model_name(model) if model is not None else self.workspace.find_only_model(corpus)
 
 
 def model_of(result: Result, source: str | None = None) -> PretrainedModel:

@@ -150,7 +150,7 @@ class Job:
     def key(self) -> str:
         """Hash of all that determines the result, see the rules above."""
         contents = {name: entry["sha256"] for name, entry in self.inputs.items()}
-        settings = _without(plain(self.config), plain(self.defaults))
+        settings = _drop_defaults(plain(self.config), plain(self.defaults))
         return hash_json([self.stage, version_of(self.stage), settings, plain(self.named), contents])
 
 
@@ -389,7 +389,7 @@ def _point(link: Path, folder: Path, progress: Progress) -> bool:
     return True
 
 
-def _without(settings: Json, defaults: Json) -> Json:
+def _drop_defaults(settings: Json, defaults: Json) -> Json:
     """The ``settings`` that differ from the ``defaults``."""
     return {name: value for name, value in settings.items() if name not in defaults or defaults[name] != value}
 

@@ -111,7 +111,7 @@ class Workspace:
             )
         return open_result(path, stage)
 
-    def only_corpus(self, model: str | None = None, stage: str | None = None) -> str:
+    def find_only_corpus(self, model: str | None = None, stage: str | None = None) -> str:
         """The only corpus that has results: for ``model`` and of ``stage`` if given.
 
         Raises ``MissingError`` if there is none, ``UsageError`` listing them if there are several.
@@ -130,7 +130,7 @@ class Workspace:
             f"run greenadapt {stage or 'adapt'} first, with --corpus",
         )
 
-    def only_model(self, corpus: str) -> str:
+    def find_only_model(self, corpus: str) -> str:
         """The only model that has results for ``corpus``.
 
         Raises ``MissingError`` if there is none, ``UsageError`` listing them if there are several.

@@ -20,7 +20,7 @@ from greenadapt.store.arrays import Array, IntArray
 from greenadapt.store.files import Json
 from greenadapt.tasks import records
 from greenadapt.tasks.base import Encoder, Feature, HeadShape, Item, margins, require_numbers
-from greenadapt.tasks.records import natural_order
+from greenadapt.tasks.records import sort_naturally
 
 _CONSTANT = 1e-13
 """A variance below this share of the mean square is a rounding error."""
@@ -35,7 +35,7 @@ def class_scores(gold: Sequence[str], predicted: Sequence[str]) -> Json:
     """
     from sklearn.metrics import accuracy_score, matthews_corrcoef, precision_recall_fscore_support
 
-    classes = natural_order({*gold, *predicted})
+    classes = sort_naturally({*gold, *predicted})
     by_class = precision_recall_fscore_support(gold, predicted, labels=classes, zero_division=0)
     names = ("precision", "recall", "f1", "support")
     accuracy = float(accuracy_score(gold, predicted))
@@ -73,7 +73,7 @@ def class_counts(gold: Sequence[str], predicted: Sequence[str], labels: Sequence
 
     The classes are ``labels``, which include all of ``predicted``, and then those that only ``gold`` has.
     """
-    classes = {label: i for i, label in enumerate([*labels, *natural_order({*gold} - {*labels})])}
+    classes = {label: i for i, label in enumerate([*labels, *sort_naturally({*gold} - {*labels})])}
     gold_ids, predicted_ids = (np.asarray([classes[label] for label in names], np.int64) for names in (gold, predicted))
     counts = np.zeros((len(gold_ids), 3, len(classes)))
     examples = np.arange(len(gold_ids))
@@ -293,7 +293,7 @@ class ClassificationTask:
             return replace(task, labels=())
         counts = Counter(map(task._class, examples))
         _check_several(counts, len(examples))
-        labels = records.natural_order(counts)
+        labels = records.sort_naturally(counts)
         classes = f"{len(labels)} classes: {_list_labels({label: counts[label] for label in labels})}"
         is_guess = self.label_kind == "auto" and all(map(_INTEGER.fullmatch, labels))
         upcast = next((str(text.label) for text in examples if is_guess and str(text.label) not in counts), None)
@@ -428,7 +428,7 @@ class ClassificationTask:
         return low + (high - low) * min(max(output, 0.0), 1.0)
 
     def _number(self, text: Text) -> float:
-        value = None if text.label is None else records.as_number(text.label)
+        value = None if text.label is None else records.parse_number(text.label)
         if value is None:
             raise InputError(
                 f"{text.where or 'a text'}: label {text.label} is not a number",
@@ -448,7 +448,7 @@ def _kind(examples: Sequence[Text]) -> LabelKind:
     values; else ``classes``.
     """
     labels = {str(text.label) for text in examples if text.label is not None}
-    if any(records.as_number(label) is None for label in labels):
+    if any(records.parse_number(label) is None for label in labels):
         return "classes"
     names = set(map(_without_fraction, labels))
     is_few = names == labels or len(names) <= _MOST_LEVELS
@@ -458,7 +458,7 @@ def _kind(examples: Sequence[Text]) -> LabelKind:
 def _refuse_decimal_commas(examples: Sequence[Text]) -> None:
     """Raise ``InputError`` if all labels are numbers, some of them with a decimal comma, such as ``2,5``."""
     labels = dict.fromkeys(str(text.label) for text in examples)
-    names = [label for label in labels if records.as_number(label) is None]
+    names = [label for label in labels if records.parse_number(label) is None]
     if names and all(map(_WITH_COMMA.fullmatch, names)):
         raise InputError(
             f"labels are numbers, and {names[0]} has a comma",

@@ -198,7 +198,7 @@ def join_words(words: Sequence[str]) -> Sentence:
     return Sentence(tuple(words), None, spans, " ".join(words))
 
 
-def usual_split(words: Iterable[str]) -> Split:
+def guess_split(words: Iterable[str]) -> Split:
     """How the text of ``words`` was split.
 
     ``punctuation`` if under 1 % of the words with a letter or digit begin or end with one of ``,;:.()``: in text that
@@ -523,7 +523,7 @@ def parse_tagged(
         if record.get("answer", "accept") != "accept":
             raise InputError(f"{where}: answer is {record['answer']!r}", "give the accepted examples only")
         if (spans := _spans(record, where)) is not None:
-            sentence = split_text(Decoder().without_surrogates(record["text"], where), split)
+            sentence = split_text(Decoder().replace_surrogates(record["text"], where), split)
             return Sentence(sentence.words, _tags_of(spans, sentence, where, counts), group=_document(record))
     if field is None:
         raise InputError(
@@ -623,4 +623,4 @@ def tokens_of(record: Json, where: str) -> tuple[str, ...]:
         problem = "has no tokens" if tokens is None else "has tokens that are not a list of strings"
         raise InputError(f"{where} {problem}", 'give an object such as {"tokens": ["a", "rash"]}')
     decoder = Decoder()
-    return tuple(decoder.without_surrogates(token, where) for token in tokens)
+    return tuple(decoder.replace_surrogates(token, where) for token in tokens)

@@ -23,6 +23,7 @@ from greenadapt.tasks.conll import (
     entity_f1,
     entity_scores,
     find_most_probable,
+    guess_split,
     iob2,
     join_words,
     parse_tagged,
@@ -31,7 +32,6 @@ from greenadapt.tasks.conll import (
     split_text,
     to_iob2,
     tokens_of,
-    usual_split,
 )
 from greenadapt.tasks.records import records
 from greenadapt.tokenization.dual_tokenizer import Pieces
@@ -132,7 +132,7 @@ class NerTask:
         if not isinstance(text := record.get("text"), str):
             problem = f": field text is {json_kind(text)}, not text" if "text" in record else " has no text"
             raise InputError(f"{where}{problem}", 'give {"text": "…"} or {"tokens": ["…"]}')
-        return split_text(Decoder().without_surrogates(text, where), self.split)
+        return split_text(Decoder().replace_surrogates(text, where), self.split)
 
     def fit(self, examples: Sequence[Sentence], progress: Progress) -> "NerTask":
         """The task with the labels of ``examples``, and with the way their text was split.
@@ -146,7 +146,7 @@ class NerTask:
                 "give data with tags such as B-Disease and I-Disease",
             )
         labels = ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
-        return replace(self, labels=labels, split=usual_split(word for example in examples for word in example.words))
+        return replace(self, labels=labels, split=guess_split(word for example in examples for word in example.words))
 
     def training(self, examples: Sequence[Sentence], encoder: Encoder, seed: int, progress: Progress) -> list[Item]:
         """An input per chunk. Chunks do not split entities, except for entities longer than a chunk, with a warning.

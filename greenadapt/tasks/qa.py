@@ -19,14 +19,14 @@ from greenadapt.tasks.questions import Question, parse_unlabelled, read_question
 from greenadapt.tasks.spans import (
     AnswerCandidates,
     AnswerScores,
-    best_spans,
     candidates,
+    carry_ends,
     find_units,
     furthest_words,
     normalise,
     rank,
+    rank_spans,
     score_answer,
-    with_carried_ends,
     word_units,
 )
 from greenadapt.tokenization.dual_tokenizer import Pieces
@@ -249,12 +249,12 @@ class QuestionTask:
         paragraph of a search is subtracted from their logits.
         """
         units = self._units(example)
-        words = with_carried_ends(units, logits[: len(units)])
+        words = carry_ends(units, logits[: len(units)])
         last_words = None
         if self.max_answer_pieces is not None:
             assert example.sizes is not None  # as in every example that was read by a model
             last_words = furthest_words(example.sizes, self.max_answer_pieces)
-        spans = best_spans(units, words, self.max_answer_chars, last_words)
+        spans = rank_spans(units, words, self.max_answer_chars, last_words)
         null = logits[len(units) :].astype(np.float64).sum(axis=1)
         null = null[np.isfinite(null)]
         penalty = example.passage.penalty if example.passage else 0.0

@@ -158,7 +158,7 @@ class _QuestionReader:
         name = _get(record, "id", where) if needs_id or record.get("id") is not None else where
         if not isinstance(name, str | int) or isinstance(name, bool):
             raise InputError(f"{where}: 'id' is {json_kind(name)}, not a string or an integer", _CORRECTION)
-        name = self.decoder.without_surrogates(str(name), where)
+        name = self.decoder.replace_surrogates(str(name), where)
         return Question(name, self.text(record, "question", where), context, answers, impossible, document, where)
 
     def _gold(self, record: Json, context: str, where: str) -> tuple[tuple[GoldAnswer, ...], bool]:
@@ -186,10 +186,10 @@ class _QuestionReader:
         text = _get(record, name, where)
         if not isinstance(text, str):
             raise InputError(f"{where}: '{name}' is {json_kind(text)}, not a string", _CORRECTION)
-        return self.decoder.without_surrogates(text, where)
+        return self.decoder.replace_surrogates(text, where)
 
     def _locate(self, text: str, start: int | None, context: str, where: str) -> GoldAnswer:
-        answer = locate(self.decoder.without_surrogates(text, where), start or 0, context)
+        answer = locate(self.decoder.replace_surrogates(text, where), start or 0, context)
         self.n_answers += 1
         self.n_missing += answer.start < 0
         self.n_moved += start is not None and answer.start >= 0 and answer != GoldAnswer(text, start)
@@ -244,7 +244,7 @@ def _name(record: Json, decoder: Decoder, *fields: str) -> str:
     """The name of the document in a record, "" if it has none."""
     values = (record.get(key) for key in fields or _DOCUMENT_FIELDS)
     name = next((str(value) for value in values if type(value) in (str, int) and str(value).strip()), "")
-    return decoder.without_surrogates(name, "")
+    return decoder.replace_surrogates(name, "")
 
 
 def _items(parent: Json, name: str, prefix: str) -> Iterator[tuple[Json, str]]:

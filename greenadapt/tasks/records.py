@@ -127,7 +127,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _DIGITS = re.compile(r"([0-9]{1,18})")
 
 
-def as_number(label: str | float) -> float | None:
+def parse_number(label: str | float) -> float | None:
     """The value of a label that is a finite number, or the text of one; else ``None``."""
     if isinstance(label, str) and not _NUMBER.fullmatch(label):
         return None
@@ -138,7 +138,7 @@ def as_number(label: str | float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def natural_order(labels: Collection[str]) -> list[str]:
+def sort_naturally(labels: Collection[str]) -> list[str]:
     """Sort ``labels`` naturally: numbers by value, also within names (``type2`` before ``type10``)."""
     if all(_NUMBER.fullmatch(label) for label in labels):
         return sorted(labels, key=lambda label: (float(label), label))

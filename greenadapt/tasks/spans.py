@@ -120,7 +120,7 @@ def find_units(characters: IntArray, units: IntArray) -> IntArray:
     return np.where((indices >= 0) & (characters < units[indices, 1]), indices, -1).astype(np.int32)
 
 
-def with_carried_ends(units: IntArray, logits: Array) -> Array:
+def carry_ends(units: IntArray, logits: Array) -> Array:
     """Move the end logits in ``logits`` (n, 2) of a piece that spans two adjacent units to the second unit.
 
     Pieces of byte-level BPE such as ``'s`` begin in a unit and end in the next: an answer can end after the second unit
@@ -146,7 +146,7 @@ def furthest_words(sizes: IntArray, max_pieces: int) -> IntArray:
     return np.searchsorted(before[1:], before[:-1] + max_pieces, "right").astype(np.int64) - 1
 
 
-def best_spans(units: IntArray, logits: Array, max_chars: int, last_words: IntArray | None = None) -> Iterator[Span]:
+def rank_spans(units: IntArray, logits: Array, max_chars: int, last_words: IntArray | None = None) -> Iterator[Span]:
     """The best ``_MAX_SPANS`` spans of at most ``max_chars`` characters, by descending logit.
 
     ``units`` (n, 2) are from ``word_units``; ``logits`` (n, 2) are the start and end logits of each word. Ties are

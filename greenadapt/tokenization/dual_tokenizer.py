@@ -206,7 +206,7 @@ class _Part:
 def _encode(tokenizer: Tokenizer, texts: list[str]) -> _Flat:
     """Encode texts of any length."""
     batches = []
-    for parts in _at_once(tokenizer, texts):
+    for parts in _batch_texts(tokenizer, texts):
         encodings = tokenizer.encode_batch([part.text for part in parts], add_special_tokens=False)
         ids = [encoding.ids for encoding in encodings]
         lengths = np.fromiter(map(len, ids), np.int64, len(ids))
@@ -225,7 +225,7 @@ def _encode(tokenizer: Tokenizer, texts: list[str]) -> _Flat:
     return _Flat(*(np.concatenate([getattr(batch, field.name) for batch in batches]) for field in fields(_Flat)))
 
 
-def _at_once(tokenizer: Tokenizer, texts: list[str]) -> Iterator[list[_Part]]:
+def _batch_texts(tokenizer: Tokenizer, texts: list[str]) -> Iterator[list[_Part]]:
     """Yield texts in batches of about ``_AT_ONCE`` characters; long texts are cut."""
     added = tokenizer.get_added_tokens_decoder().values()
     tokens = (f"{'a ' if token.lstrip else ''}{token.content}{' a' if token.rstrip else ''}" for token in added)

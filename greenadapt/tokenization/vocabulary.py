@@ -128,7 +128,7 @@ class WordSplitter:
             return self._split_pieces(text, self.bounds)
         tokens = (token for token, _ in self._pre_tokenizer.pre_tokenize_str(self.normalize(text)))
         texts = (from_byte_characters(token, "replace") for token in tokens) if self.kind == "bytelevel" else tokens
-        return _without_white_space(texts)
+        return _drop_white_space(texts)
 
     def split_chunk(self, chunk: str) -> list[str]:
         """Split ``chunk``, text without spaces after a space; only if ``chunkwise``."""
@@ -158,14 +158,14 @@ class WordSplitter:
             word if word.isprintable() else word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
             for word in words
         )
-        return _without_white_space(text.replace(SPACE, " ") for text in texts)
+        return _drop_white_space(text.replace(SPACE, " ") for text in texts)
 
     def normalize(self, text: str) -> str:
         """Apply the tokenizer's normalizer."""
         return text if self._normalizer is None else str(self._normalizer.normalize_str(text))
 
 
-def _without_white_space(texts: Iterable[str]) -> list[str]:
+def _drop_white_space(texts: Iterable[str]) -> list[str]:
     return [word for text in texts for word in _ASCII_WHITESPACE.split(text) if word and not word.isspace()]
 
 

@@ -403,7 +403,7 @@ class FinetuneRun:
     def _end_epoch(self, step: Step) -> None:
         record, train = self.record, self.setup.train
         row: Json = {"seed": self.seed, **record.end_epoch(step)}
-        dev = self.setup.machine.first(self._dev_scores)
+        dev = self.setup.machine.run_on_first(self._dev_scores)
         if dev:
             row["dev"] = self._parts.history_row("dev", dev)
             score = self._parts.score(dev)

@@ -255,10 +255,10 @@ class Training:
                 ended = step.number % self.steps_an_epoch == 0 or step.number == self.n_steps
                 if after is not None:
                     after(step, ended)
-                stop.synchronize(self._machine.largest)
+                stop.synchronize(self._machine.gather_max)
                 is_last = step.number == self.n_steps or record.stopped
                 is_due = step.number % CHECKPOINT_STEPS == 0
-                is_old = ended and self._machine.largest(time.monotonic() - saved > _SECONDS_BETWEEN_EPOCHS_SAVED)
+                is_old = ended and self._machine.gather_max(time.monotonic() - saved > _SECONDS_BETWEEN_EPOCHS_SAVED)
                 if stop.is_requested or is_last or is_due or is_old:
                     self.save(state, asdict(record))
                     saved = time.monotonic()
@@ -282,7 +282,7 @@ class Training:
         """
         state = load_state(folder)
         number = 0 if state is None else state[1].number
-        if self._machine.largest(number) != -self._machine.largest(-number):
+        if self._machine.gather_max(number) != -self._machine.gather_max(-number):
             raise InputError(f"the processes do not see the same {folder}", "train in a folder that all machines share")
         if state is None:
             return False
@@ -323,7 +323,7 @@ class Training:
         total = torch.zeros((), device=machine.device)
         for number, batch in enumerate(share.batches, 1):
             is_last = number == len(share.batches)
-            with nullcontext() if is_last else machine.alone(self._forward_model):
+            with nullcontext() if is_last else machine.no_sync(self._forward_model):
                 with machine.autocast(is_training=True):
                     output = self._forward_model(**batch.inputs(self._has_segments), **task)
                 loss = loss_sum(dataset.head, output, batch) * share.weight

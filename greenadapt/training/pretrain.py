@@ -141,7 +141,7 @@ class PretrainRun:
 
     def _losses(self, sets: Mapping[str, MaskedSample]) -> Json:
         """Set → view → loss, measured by the first process, for all processes."""
-        return self.setup.machine.first(lambda: self._measure(sets))
+        return self.setup.machine.run_on_first(lambda: self._measure(sets))
 
     def _measure(self, sets: Mapping[str, MaskedSample]) -> Json:
         setup = self.setup

@@ -52,7 +52,7 @@ def second_setup(setup: FinetuneSetup, seed: int, folder: Path) -> FinetuneSetup
         with setup.progress.bar(f"seed {seed}, sentences without labels", len(texts), "examples") as bar:
             return confident_sentences(data.train, texts, run.predictions(bar))
 
-    sentences = setup.machine.first(label)
+    sentences = setup.machine.run_on_first(label)
     if not sentences:
         raise InputError(
             f"the model is sure of the entities of none of {pluralize(len(texts), 'sentence')} of --unlabelled",

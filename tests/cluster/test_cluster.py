@@ -57,7 +57,7 @@ def _end_process_once(flag: str) -> str:
 
 def test_work_is_done_on_all_nodes_in_order_and_again_if_it_is_lost(cluster: clusters.Cluster, tmp_path: Path) -> None:
     assert len(cluster.nodes) == cluster.count(0) == 2
-    assert len(set(cluster.on_each_node(_process).values())) == 2
+    assert len(set(cluster.run_on_each_node(_process).values())) == 2
     assert list(cluster.run(_square, range(20))) == [number * number for number in range(20)]
     answers = cluster.run(_refuse, range(9), 1)
     assert [next(answers), next(answers)] == [0, 1]

@@ -198,7 +198,7 @@ def test_gmap_goes_on_and_its_ensemble_is_that_of_kept_probabilities(
     rows = lines(file)
     assert [row["method"] for row in rows] == ["fine-tuning", "dapt", "ensemble"]
 
-    members = [TaskFolder.without_model(path) for path in sorted((tmp_path / "out/small/kept").iterdir())]
+    members = [TaskFolder.open_without_weights(path) for path in sorted((tmp_path / "out/small/kept").iterdir())]
     task = members[0].task
     pairs = zip(*map(gmap.read_logits, members), strict=True)
     labels = [task.labels[ensemble_logits(pair, "probabilities", task.head).argmax()] for pair in pairs]

@@ -189,7 +189,7 @@ def test_sums_of_large_products_do_not_overflow(tmp_path: Path) -> None:
     weight = numpy_helper.from_array(np.ones((64, 3), np.float32), "weight")
     graph = helper.make_graph([product], "product", [kinds["x"]], [kinds["logits"]], [weight])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    onnx.save(graph_export.in_int8(model), tmp_path / "model.onnx")
+    onnx.save(graph_export.quantize_products(model), tmp_path / "model.onnx")
     logits = graphs._open(tmp_path / "model.onnx", 1, 3)({"x": rows})
     np.testing.assert_allclose(logits, 63, rtol=0.01)
 

@@ -8,7 +8,7 @@ import pytest
 
 from greenadapt.config import TableFormat, TaskConfig
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.inference.entries import Entry, EntryFormat, in_blocks, read_entries
+from greenadapt.inference.entries import Entry, EntryFormat, group_entries, read_entries
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.classification import ClassificationTask, Text
@@ -73,9 +73,9 @@ def test_one_json_array(tmp_path: Path) -> None:
 def test_a_truncated_file_and_none(tmp_path: Path) -> None:
     lines = "".join(f"line {i} {i * 7919 % 997}\n" for i in range(3000))
     (tmp_path / "t.txt.gz").write_bytes(gzip.compress(lines.encode())[:-500])
-    sizes = []
+    entries = read_entries(TEXTS, str(tmp_path / "t.txt.gz"), None, Silent())
     with pytest.raises(InputError, match=r"t\.txt\.gz is truncated or damaged"):
-        sizes += [len(block) for block in in_blocks(read_entries(TEXTS, str(tmp_path / "t.txt.gz"), None, Silent()))]
+        list(group_entries(entries))
     with pytest.raises(MissingError, match="does not exist"):
         read(TEXTS, str(tmp_path / "none.txt"))
     with pytest.raises(InputError, match="is text, not a JSON object"):

@@ -21,7 +21,7 @@ from greenadapt.models.mlm import open_masked_lm
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import (
     begin_memory,
-    last_linear,
+    find_last_linear,
     open_encoder,
     open_model,
     open_task_model,
@@ -196,7 +196,7 @@ def test_the_last_layer_is_exact_under_autocast(tiny_model: TinyModel, architect
     model = open_model(checkpoint, head, config, Rows.all(checkpoint.n_rows), seed=1)
     expected = plain(checkpoint.folder, head, 1, **config).eval()
     for classifier in (model, expected):
-        torch.nn.init.constant_(last_linear(classifier)[1].bias, 0.3)  # a new bias is 0
+        torch.nn.init.constant_(find_last_linear(classifier)[1].bias, 0.3)  # a new bias is 0
     ids = torch.randint(5, checkpoint.n_rows, (4, 30), generator=torch.Generator().manual_seed(0))
 
     def logits_of(classifier: Any) -> torch.Tensor:
@@ -285,7 +285,7 @@ def test_a_head_of_two_layers_is_the_models_own_with_another_one(tiny_model: Tin
     config = {"problem_type": "single_label_classification", "num_labels": 3, **LABELS}
     plain_one = open_model(source, head, config, rows, 5)
     model: Any = open_model(source, head, config, rows, 5, HeadShape(2, 0.5))
-    name, old = last_linear(plain_one)
+    name, old = find_last_linear(plain_one)
     deep = model.get_submodule(name)
     assert torch.equal(deep.last.weight, old.weight)  # all else is drawn as without the layer
     ids = torch.tensor([[2, 7, 9, 3], [2, 8, 11, 3]])

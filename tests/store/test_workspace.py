@@ -39,21 +39,21 @@ def test_where_the_workspace_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_one_model_is_found_and_several_are_listed(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     with pytest.raises(MissingError, match="pydocs"):
-        workspace.only_model("pydocs")
+        workspace.find_only_model("pydocs")
     with pytest.raises(MissingError, match="run greenadapt w2v first"):
         workspace.find_result("pydocs", "minilm", "w2v")
     first = make(workspace, "pydocs", "minilm", "w2v")
-    assert workspace.only_model("pydocs") == "minilm"
+    assert workspace.find_only_model("pydocs") == "minilm"
     assert workspace.find_result("pydocs", "minilm", "w2v").manifest == first.manifest
     with pytest.raises(MissingError, match=r"pydocs\?"):
-        workspace.only_model("pydoc")
+        workspace.find_only_model("pydoc")
     make(workspace, "pydocs", "org--name", "w2v")
     with pytest.raises(UsageError, match=r"2 models .*minilm, org--name"):
-        workspace.only_model("pydocs")
+        workspace.find_only_model("pydocs")
     make(workspace, "text", "minilm", "align")
     with pytest.raises(UsageError, match=r"2 corpora \(pydocs, text\)"):
-        workspace.only_corpus()
-    assert workspace.only_corpus(stage="align") == "text"
+        workspace.find_only_corpus()
+    assert workspace.find_only_corpus(stage="align") == "text"
 
 
 def test_clean_keeps_named_results_and_all_that_they_were_made_from(tmp_path: Path) -> None:

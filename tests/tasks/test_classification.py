@@ -29,7 +29,7 @@ from greenadapt.tasks.classification import (
     number_scores,
     pearson,
 )
-from greenadapt.tasks.records import as_number
+from greenadapt.tasks.records import parse_number
 from tests.conftest import Notes
 
 KNOWN = ["a", "b", "c", "rare"]
@@ -111,9 +111,9 @@ def test_a_constant_prediction_has_no_correlation(predicted: list[float]) -> Non
 
 
 def test_what_is_a_number() -> None:
-    assert [as_number(text) for text in ("3", "-.5", "+1.e3", 2, 2.5)] == [3, -0.5, 1000, 2, 2.5]
+    assert [parse_number(text) for text in ("3", "-.5", "+1.e3", 2, 2.5)] == [3, -0.5, 1000, 2, 2.5]
     for label in ("", "nan", "inf", "1_000", " 1", "٣", "1e", ".", "1e999", float("nan"), float("inf"), 10**400):
-        assert as_number(label) is None
+        assert parse_number(label) is None
 
 
 Json = dict[str, Any]

@@ -26,12 +26,12 @@ from greenadapt.tasks.conll import (
     entity_f1,
     entity_scores,
     find_most_probable,
+    guess_split,
     iob2,
     parse_tagged,
     read_conll,
     split_sentence,
     split_text,
-    usual_split,
 )
 from tests.conftest import Notes
 
@@ -313,10 +313,10 @@ def test_spans_are_the_words_and_nothing_is_lost(split: Split, text: str) -> Non
 
 def test_usual_split() -> None:
     words = ["rash", "was", "p53", ",", "(", "U.S", "x-", "'s"] * 20
-    assert usual_split(words) == "punctuation"
-    assert usual_split([*words, "rash,"]) == "punctuation"  # 1 of 121
-    assert usual_split([*words, "rash,", "(mild"]) == "whitespace"  # 2 of 122
-    assert usual_split([*words, ",,", "..."]) == "punctuation"  # no letter in them
+    assert guess_split(words) == "punctuation"
+    assert guess_split([*words, "rash,"]) == "punctuation"  # 1 of 121
+    assert guess_split([*words, "rash,", "(mild"]) == "whitespace"  # 2 of 122
+    assert guess_split([*words, ",,", "..."]) == "punctuation"  # no letter in them
 
 
 SENTENCE_TAGS = st.lists(st.sampled_from(["O", "B-A", "I-A", "I-A", "I-A"]), max_size=40).map(iob2)

@@ -16,14 +16,14 @@ from greenadapt.tasks.spans import (
     AnswerScores,
     Candidate,
     Span,
-    best_spans,
     candidates,
+    carry_ends,
     find_units,
     furthest_words,
     merge_candidates,
     rank,
+    rank_spans,
     score_answer,
-    with_carried_ends,
     word_units,
 )
 
@@ -110,7 +110,7 @@ def test_spans_come_in_the_order_of_going_through_all(data: st.DataObject, max_c
     value = st.sampled_from([-np.inf, -1.0, 0.0, 1.0, 2.0])  # few values, so that there are ties
     drawn = data.draw(st.lists(st.tuples(value, value), min_size=len(units), max_size=len(units)))
     logits = np.array(drawn, np.float32).reshape(-1, 2)
-    assert list(best_spans(units, logits, max_chars)) == slowly(units, logits, max_chars)
+    assert list(rank_spans(units, logits, max_chars)) == slowly(units, logits, max_chars)
 
 
 def test_spans_have_at_most_so_many_pieces() -> None:
@@ -120,7 +120,7 @@ def test_spans_have_at_most_so_many_pieces() -> None:
         logits = rng.normal(size=(len(units), 2)).astype(np.float32)
         sizes = rng.integers(0, 5, len(units))
         fit = [span for span in slowly(units, logits, 500) if sizes[span[0] : span[1] + 1].sum() <= 6]
-        assert list(best_spans(units, logits, 500, furthest_words(sizes, 6))) == fit
+        assert list(rank_spans(units, logits, 500, furthest_words(sizes, 6))) == fit
 
 
 def test_spans_of_a_long_context(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,16 +128,16 @@ def test_spans_of_a_long_context(monkeypatch: pytest.MonkeyPatch) -> None:
     units = word_units(" ".join("x" * length for length in rng.integers(1, 12, 600)))
     logits = rng.normal(size=(len(units), 2)).astype(np.float32)
     expected = slowly(units, logits, 500)[:1000]
-    assert list(best_spans(units, logits, 500)) == expected
+    assert list(rank_spans(units, logits, 500)) == expected
     monkeypatch.setattr("greenadapt.tasks.spans._WORDS_AT_ONCE", 70)
-    assert list(best_spans(units, logits, 500)) == expected
+    assert list(rank_spans(units, logits, 500)) == expected
 
 
 def test_candidates_are_verbatim_and_differ_in_text() -> None:
     context = "the  virus and the  virus"
     units = word_units(context)
     logits = np.array([[3, 0], [1, 5], [0, 0], [2, 0], [0, 4]], np.float32)
-    best = candidates(context, units, best_spans(units, logits, 500), 4)
+    best = candidates(context, units, rank_spans(units, logits, 500), 4)
     assert [(candidate.text, candidate.start, candidate.end, candidate.logit) for candidate in best] == [
         ("the  virus", 0, 10, 8),
         ("the  virus and the  virus", 0, 25, 7),
@@ -152,14 +152,14 @@ def test_a_piece_of_two_units_ends_in_the_second() -> None:
     units = word_units(context, "punct")
     assert [context[begin:end] for begin, end in units.tolist()] == ["Parkinson", "'", "s", "disease"]
     logits = np.array([[5, 0], [1, 6], [-np.inf, -np.inf], [0, 1]], np.float32)
-    carried = with_carried_ends(units, logits)
+    carried = carry_ends(units, logits)
     assert carried[:, 0].tolist() == logits[:, 0].tolist()
     assert carried[:, 1].tolist() == [0, -np.inf, 6, 1]
-    first, last, _ = next(best_spans(units, carried, 500))
+    first, last, _ = next(rank_spans(units, carried, 500))
     assert context[units[first, 0] : units[last, 1]] == "Parkinson's"
     # A word that stands alone and has no piece is never chosen.
     alone = word_units("heart x rate", "punct")
-    assert with_carried_ends(alone, logits[:3])[:, 1].tolist() == [0, 6, -np.inf]
+    assert carry_ends(alone, logits[:3])[:, 1].tolist() == [0, 6, -np.inf]
 
 
 LOGITS = st.lists(st.floats(-50, 50), max_size=30)

@@ -232,8 +232,8 @@ def print_costs(rows: Sequence[Json]) -> None:
                 f"{row['seconds']:.1f} s",
                 f"{row['cpu_seconds']:.1f} s",
                 f"{row['peak_memory_bytes'] / 1e6:,.0f} MB",
-                f"{_small(row['energy_kwh'] * 1000)} Wh",
-                f"{_small(row['co2_kg'] * 1000)} g",
+                f"{_format_small(row['energy_kwh'] * 1000)} Wh",
+                f"{_format_small(row['co2_kg'] * 1000)} g",
                 f"${row['usd_low']:.4f}-{row['usd_high']:.4f}" if row["usd_high"] >= 1e-4 else "under $0.0001",
             ]
             for row in [*named, {**asdict(total(group)), "stage": "all"}]
@@ -287,7 +287,7 @@ def print_folds(result: Json) -> None:
     print_table(title, columns, rows)
 
 
-def _small(number: float) -> str:
+def _format_small(number: float) -> str:
     return f"{number:.3g}" if number >= 0.001 else "<0.001"
 
 
@@ -345,7 +345,7 @@ def print_comparison(rows: Sequence[Json]) -> None:
     ]
     columns = ["model", "score", "std", f"{ours} minus it", "95 % interval"]
     print_table("Comparison on the test set, in percent", columns, table)
-    print_lines([*(_in_words(ours, row) for row in rows[1:]), *_gap(rows), ""])
+    print_lines([*(_say_difference(ours, row) for row in rows[1:]), *_gap(rows), ""])
 
 
 def print_tables(tables: Iterable[Table]) -> None:
@@ -358,7 +358,7 @@ def _interval(row: Json) -> str:
     return f"{with_sign(row['low'])} to {with_sign(row['high'])}" if "low" in row else ""
 
 
-def _in_words(first: str, row: Json) -> str:
+def _say_difference(first: str, row: Json) -> str:
     difference, model = row["difference"], row["model"]
     if row["low"] <= 0 <= row["high"]:
         return (

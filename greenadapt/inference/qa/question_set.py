@@ -87,7 +87,7 @@ def _bare_question(record: Json, where: str) -> Question:
 _SEARCH_WEIGHT = 5.0
 
 
-def on_passages(question: Question, passages: Sequence[Passage]) -> Iterator[Question]:
+def pair_passages(question: Question, passages: Sequence[Passage]) -> Iterator[Question]:
     """The question on each paragraph that a search found for it, best first.
 
     The logits of its answers are lowered by 5 · (1 - score / best score): logits of different paragraphs are hardly
@@ -203,14 +203,14 @@ def read_question_set(
         for number, text in enumerate(sources.question_texts, start=1):
             if not text.strip():
                 raise UsageError(f"--question number {number} is empty")
-            questions.append(Question(str(number), Decoder().without_surrogates(text, "--question"), ""))
+            questions.append(Question(str(number), Decoder().replace_surrogates(text, "--question"), ""))
     if index is not None:
         return _search(questions, index, retrieval, progress)
-    question_set = on_contexts(questions) if sources.data is not None else _on_documents(questions, sources, progress)
-    return question_set if words is None else narrow(question_set, words, retrieval.n_passages)
+    paired = pair_contexts(questions) if sources.data is not None else _pair_documents(questions, sources, progress)
+    return paired if words is None else narrow(paired, words, retrieval.n_passages)
 
 
-def _on_documents(questions: Sequence[Question], sources: QuestionSources, progress: Progress) -> QuestionSet:
+def _pair_documents(questions: Sequence[Question], sources: QuestionSources, progress: Progress) -> QuestionSet:
     """Each question on each document. The documents are read once to check them, and again for the lookups."""
     names: list[str] = []
     piped: dict[str, list[NamedText]] = {}
@@ -256,7 +256,7 @@ def _search(questions: Sequence[Question], index: Index, retrieval: RetrievalCon
     def lookups() -> Iterator[Question]:
         for question in questions:
             best = [replace(passage, score=score) for passage, score in matches[question.id]]
-            yield from on_passages(question, best)
+            yield from pair_passages(question, best)
 
     n_lookups = {name: len(pairs) for name, pairs in matches.items()}
     return QuestionSet({question.id: question for question in questions}, n_lookups, len(passages), lookups)
@@ -280,12 +280,12 @@ def narrow(question_set: QuestionSet, words: Words, n: int) -> QuestionSet:
             search = None  # a context is cut once for the questions on it that follow each other
             for question in group:
                 search = search or TextSearch(context, words, document, question.title)
-                yield from on_passages(question, search.best(question.question, n))
+                yield from pair_passages(question, search.find_best(question.question, n))
 
     return QuestionSet(question_set.questions, n_lookups, question_set.n_contexts, lookups)
 
 
-def on_contexts(questions: Sequence[Question]) -> QuestionSet:
+def pair_contexts(questions: Sequence[Question]) -> QuestionSet:
     """Each question on its own context; their ids differ."""
     by_context: dict[str, list[Question]] = {}
     for question in questions:

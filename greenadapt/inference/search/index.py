@@ -16,7 +16,7 @@ from greenadapt.fields import validate_arguments
 from greenadapt.inference.entries import NamedText, Names, read_texts
 from greenadapt.inference.search.paragraphs import paragraphs
 from greenadapt.inference.search.store import Passage
-from greenadapt.inference.search.words import Words, add_words, best, prepare, words_of
+from greenadapt.inference.search.words import Words, add_words, find_best, prepare, words_of
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json, expand_home, parse_own
 from greenadapt.store.results import Result, open_result, verify_result
@@ -77,8 +77,8 @@ class Index:
 
         A lone surrogate in the query is replaced by U+FFFD. Raises ``UsageError`` for an argument that is not allowed.
         """
-        query = Decoder().without_surrogates(query, "query")
-        hits = best(self._index, self._searcher, self._words(query), top)
+        query = Decoder().replace_surrogates(query, "query")
+        hits = find_best(self._index, self._searcher, self._words(query), top)
         stored = ((self._searcher.doc(address)["passage"][0], score) for score, address in hits)
         scored = b",".join(b'%s,"score":%r}' % (passage[:-1], score) for passage, score in stored)
         again = "remove the index, and make it again"

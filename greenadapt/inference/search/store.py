@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from greenadapt.config import IndexConfig
 from greenadapt.inference.search.paragraphs import Span, paragraphs
-from greenadapt.inference.search.words import Words, add_words, best, prepare
+from greenadapt.inference.search.words import Words, add_words, find_best, prepare
 
 if TYPE_CHECKING:
     import tantivy
@@ -44,14 +44,14 @@ class TextSearch:
         """All of them, in order."""
         self._words = words
 
-    def best(self, query: str, top: int) -> list[Passage]:
+    def find_best(self, query: str, top: int) -> list[Passage]:
         """The ``top`` best by BM25, best first, equal ones in order; where fewer have a word of the query, the first
         others follow, with a score of 0. The only paragraph of a text is not scored.
         """
         if len(self.passages) < 2:
             return self.passages[:top]
         searcher = self._index.searcher()
-        hits = best(self._index, searcher, self._words(query), len(self.passages))
+        hits = find_best(self._index, searcher, self._words(query), len(self.passages))
         numbers = searcher.fast_field_values("number", [address for _, address in hits])
         scores = {number: score for number, (score, _) in zip(numbers, hits, strict=True)}
         order = sorted(range(len(self.passages)), key=lambda number: (-scores.get(number, 0.0), number))

@@ -79,7 +79,7 @@ def prepare(index: "tantivy.Index") -> None:
     index.register_tokenizer(_ANALYZER, tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build())
 
 
-def best(
+def find_best(
     index: "tantivy.Index", searcher: "tantivy.Searcher", words: str, top: int
 ) -> "list[tuple[float, tantivy.DocAddress]]":
     """The ``top`` best by Okapi BM25 with k1 1.2 and b 0.75, best first; each word counts once.

@@ -58,7 +58,7 @@ class MemoryReader:
         has_segments = int(general.config.get("type_vocab_size", 0)) > 1
         return cls(added, encoder.special.pad, reader.max_length, has_segments)
 
-    def in_base_pieces(self, inputs: Features) -> Features:
+    def to_base_pieces(self, inputs: Features) -> Features:
         """The inputs of the general model for ``inputs`` of the domain model."""
         pieces = self._base_pieces(inputs)
         return pieces if pieces.lengths.max(initial=0) <= self.max_length else self._truncate(pieces)
@@ -83,7 +83,7 @@ class MemoryReader:
         """``memory_ids`` (b, m) int64; ``memory_mask`` if there is padding, ``memory_types`` if the general model
         has segment embeddings.
         """
-        pieces = self.in_base_pieces(inputs)
+        pieces = self.to_base_pieces(inputs)
         arrays = {"memory_ids": pieces.pad(pieces.ids, self.pad_id)}
         if not pieces.is_piece.all():
             arrays["memory_mask"] = pieces.mask

@@ -31,7 +31,7 @@ def list_tasks(folder: Path) -> list[Json]:
 
 
 def _describe(folder: Path, name: str, scores: Json) -> Json:
-    described = TaskFolder.without_model(folder, task=name)
+    described = TaskFolder.open_without_weights(folder, task=name)
     assert described.adapter is not None
     task_folder = folder / TASKS / name
     return {

@@ -83,7 +83,7 @@ def test_of_each_document_only_its_best_paragraphs_are_read(model: Path, papers:
     for name, text in zip(("p0", "p1"), TEXTS, strict=True):
         search = TextSearch(text, WORDS_OF_TEXT)  # the words of these texts are plain
         assert len(search.passages) > 2
-        passages = search.best(QUESTION, 2)
+        passages = search.find_best(QUESTION, 2)
         for passage in passages:
             penalty = 5 * (1 - passage.score / passages[0].score)
             for answer in alone(model, tmp_path, passage.text):

@@ -24,15 +24,15 @@ def test_it_finds_what_an_index_of_the_text_finds_with_the_same_scores(tmp_path:
     assert len(ours.passages) == len(on_disk) == len(find_spans(TEXT)) > 5
     expected = on_disk.search(QUERY, top=4)
     assert expected[0].score > expected[-1].score > 0
-    assert ours.best(QUERY, 4) == expected
+    assert ours.find_best(QUERY, 4) == expected
 
 
 def test_paragraphs_without_the_words_follow_in_order() -> None:
     text = "\n\n".join([*(f"{name} " + "of mice " * 100 for name in ("first", "second", "third")), "a virus " * 100])
     search = TextSearch(text, WORDS_OF_TEXT)
-    passages = search.best("virus", 3)
+    passages = search.find_best("virus", 3)
     assert [passage.text.split()[0] for passage in passages] == ["a", "first", "second"]
     assert passages[0].score > 0
     assert [passage.score for passage in passages[1:]] == [0, 0]
-    assert search.best("?", 10) == search.passages
-    assert [passage.score for passage in search.best("mice", 4)][3] == 0  # all but the last, which has none
+    assert search.find_best("?", 10) == search.passages
+    assert [passage.score for passage in search.find_best("mice", 4)][3] == 0  # all but the last, which has none

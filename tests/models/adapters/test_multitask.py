@@ -150,7 +150,7 @@ class Written:
 
 
 def open_named(folder: Path, names: Sequence[str], seed: int | None = None) -> InferenceModel:
-    return open_tasks([TaskFolder.without_model(folder, seed, name) for name in names])
+    return open_tasks([TaskFolder.open_without_weights(folder, seed, name) for name in names])
 
 
 def outputs(model: Any, ids: torch.Tensor, mask: torch.Tensor, name: str) -> list[torch.Tensor]:

@@ -119,7 +119,7 @@ def test_of_a_longer_text_the_first_pieces_and_the_last_special_token_are_read(t
     ids, types, _ = encoder.single(new)
     short, short_types, _ = encoder.single(new[:1])
     lengths = np.array([len(ids), len(short)])
-    inputs = reader.in_base_pieces(Features(np.append(ids, short), np.append(types, short_types), lengths))
+    inputs = reader.to_base_pieces(Features(np.append(ids, short), np.append(types, short_types), lengths))
     whole = [2, *encoder.tokenizer.encode(" ".join(NEW * 4)).base.ids.tolist(), 3]
     first = [2, *encoder.tokenizer.encode(NEW[0]).base.ids.tolist(), 3]
     assert len(whole) > 16
