@@ -45,13 +45,13 @@ def launched_processes() -> tuple[int, int]:
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def worker_pool(workers: int, start: Callable[..., None] | None = None, *arguments: Any) -> ProcessPoolExecutor:
-    """A pool of ``workers`` processes, each of which calls ``start(*arguments)`` first.
+def worker_pool(workers: int) -> ProcessPoolExecutor:
+    """A pool of ``workers`` processes.
 
     They are spawned, since a fork copies locks that other threads hold. Unlike in Python's own pool, they do not import
     the main script, which may be a user's without ``if __name__ == "__main__"``: everything they run is in modules.
     """
-    return ProcessPoolExecutor(workers, _Context(), _start, (start, arguments))
+    return ProcessPoolExecutor(workers, _Context(), _start)
 
 
 class _Process(SpawnProcess):
@@ -69,11 +69,9 @@ class _Context(SpawnContext):
     Process = _Process
 
 
-def _start(start: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
+def _start() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops the pool
     end_with_parent()
-    if start is not None:
-        start(*arguments)
 
 
 def end_with_parent() -> None:

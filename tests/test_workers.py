@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 import threading
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.errors import InputError
-from greenadapt.workers import prefetch, usable_cores, worker_pool
+from greenadapt.workers import prefetch, usable_cores
 
 STARTER = """
 import os, time
@@ -20,12 +19,6 @@ if __name__ == "__main__":
         print(*{pool.submit(os.getpid).result() for _ in range(4)}, flush=True)
         time.sleep(60)
 """
-
-
-def test_workers_start_with_what_they_are_told() -> None:
-    with worker_pool(2, os.chdir, "/") as pool:
-        assert pool.submit(os.getcwd).result() == "/"
-    assert usable_cores() >= 1
 
 
 def test_workers_do_not_run_an_unguarded_script_again(tmp_path: Path) -> None:

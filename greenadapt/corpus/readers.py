@@ -44,19 +44,24 @@ from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.tokenization.words import WORD_CATEGORIES
 
 
-def _files_below(path: str, decoder: Decoder) -> Iterator[str]:
-    """Yield a file, or the files of a folder in order of path, without hidden ones.
+def _files_in(path: str, decoder: Decoder) -> Iterator[tuple[str, AbstractContextManager[IO[bytes]]]]:
+    """Yield the name and what opens it of a file, or of each file in a folder, in order of path, or in an archive.
 
-    Counts symlinks to folders and to missing files as skipped.
+    Leaves out hidden files, and counts symlinks to folders and to missing files as skipped.
     """
-    if not Path(path).is_dir():
-        yield path
-        return
-    for file in visible_files(Path(path)):
-        if file.is_file():
-            yield str(file)
-        elif file.is_symlink():
-            decoder.skip_file(f"{file} (a link)")
+    if Path(path).is_dir():
+        for file in visible_files(Path(path)):
+            if file.is_file():
+                yield from _files_in(str(file), decoder)
+            elif file.is_symlink():
+                decoder.skip_file(f"{file} (a link)")
+    elif is_tar(path):
+        with open_binary(path) as stream:
+            for name, content in tar_members(stream, path):
+                if not is_hidden(name):
+                    yield f"{path}:{name}", open_member(content, f"{path}:{name}")
+    else:
+        yield path, open_binary(path)
 
 
 def warn_skipped(name: str, decoder: Decoder, progress: Progress) -> None:
@@ -248,7 +253,7 @@ def _read_files(
         if kind == "cord19" and (Path(path).is_dir() or is_tar(path)):
             yield from articles.read_release(path, decoder)
             continue
-        for name, opening in chain.from_iterable(map(_files_in, _files_below(path, decoder))):
+        for name, opening in _files_in(path, decoder):
             by_name = format_of(name)
             # An archive of PMC also contains lists of files.
             file_kind = {"auto": by_name, "pmc": "xml" if by_name == "xml" else ""}.get(kind, kind)
@@ -259,17 +264,6 @@ def _read_files(
                 read = readers[file_kind]
                 documents = read(stream, name, fields, decoder)
                 yield from map(_in_lines, documents) if in_lines and read in _VERBATIM else documents
-
-
-def _files_in(path: str) -> Iterator[tuple[str, AbstractContextManager[IO[bytes]]]]:
-    """Yield the name of a file, or of each visible member of an archive, and what opens it."""
-    if not is_tar(path):
-        yield path, open_binary(path)
-        return
-    with open_binary(path) as stream:
-        for name, content in tar_members(stream, path):
-            if not is_hidden(name):
-                yield f"{path}:{name}", open_member(content, f"{path}:{name}")
 
 
 def _read_lines(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:

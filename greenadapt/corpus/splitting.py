@@ -9,9 +9,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -192,21 +193,17 @@ def split_batches(
     elif workers == 1:
         yield from map(_load_splitter(splitter_file), batches)
     else:
-        yield from map_in_processes(_split_in_worker, batches, workers, _start_worker, splitter_file)
+        yield from map_in_processes(partial(_split_in_worker, splitter_file), batches, workers)
 
 
 def map_in_processes(
-    function: Callable[[Item], Result],
-    items: Iterable[Item],
-    workers: int,
-    start: Callable[..., None] | None = None,
-    *arguments: Any,
+    function: Callable[[Item], Result], items: Iterable[Item], workers: int
 ) -> Generator[Result, None, None]:
     """Yield ``function`` of each of ``items``, in order, computed by a ``worker_pool``; a few items are in memory.
 
     Raises ``ResourceError`` if a process is killed.
     """
-    pool = worker_pool(workers, start, *arguments)
+    pool = worker_pool(workers)
     results: deque[Future[Result]] = deque()
     try:
         for item in items:
@@ -228,16 +225,11 @@ def _load_splitter(splitter_file: Path) -> BatchSplitter:
     return BatchSplitter(WordSplitter.load(splitter_file))
 
 
-_worker: BatchSplitter  # set once in each worker process
+_loaded_splitter = lru_cache(maxsize=1)(_load_splitter)  # in worker processes alone, which read one text
 
 
-def _start_worker(splitter_file: Path) -> None:
-    global _worker
-    _worker = _load_splitter(splitter_file)
-
-
-def _split_in_worker(batch: TextBatch) -> SplitBatch:
-    return _worker(batch)
+def _split_in_worker(splitter_file: Path, batch: TextBatch) -> SplitBatch:
+    return _loaded_splitter(splitter_file)(batch)
 
 
 HELDOUT = "heldout.txt"
