@@ -8,7 +8,6 @@ import typer
 from greenadapt.cli import app
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples, option
-from greenadapt.cli.settings import ignore_settings
 from greenadapt.config import SessionOptions
 from greenadapt.errors import UsageError
 
@@ -18,12 +17,10 @@ Top = Annotated[int, option("--top", "Number of neighbours of each word.")]
 
 @app.command(epilog=examples("neighbours --model adapted tuple generator", "neighbours --corpus pydocs tuple"))
 def neighbours(
-    ctx: typer.Context,
     *,
     words: Words,
     corpus: o.CorpusOfResults = None,
     model: o.Model = None,
-    alignment: o.AlignmentPath = None,
     top: Top = 5,
     options: Annotated[SessionOptions, Pick("workspace")],
     as_json: o.AsJson = False,
@@ -33,19 +30,16 @@ def neighbours(
     They are the added words and wordpieces whose rows in the adapted model are nearest, and the neighbours of the
     word vectors.
     """
-    from greenadapt.cli.output.console import is_verbose, print_json
+    from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import print_neighbours
     from greenadapt.stages import neighbours as stage
-    from greenadapt.vectors.neighbours import BEFORE
 
-    if (corpus, model, alignment) == (None, None, None) and Path(words[0]).is_dir():
+    if (corpus, model) == (None, None) and Path(words[0]).is_dir():
         raise UsageError(f"{words[0]} is a folder, not a word", f"give the model with --model {words[0]}")
-    if alignment is not None:
-        corpus, model = ignore_settings(ctx, "corpus", "model")
-    rows = stage.neighbours(o.make_session(options), corpus, model, words, top, alignment)
+    rows = stage.neighbours(o.make_session(options), corpus, model, words, top)
     if as_json:
         for row in rows:
             nearest = [{"word": word, "cosine": round(cosine, 4)} for word, cosine in row.neighbours]
             print_json({"word": row.word, "view": row.view, "neighbours": nearest, "count": row.count})
         return
-    print_neighbours([row for row in rows if is_verbose() or row.view != BEFORE])
+    print_neighbours(rows)

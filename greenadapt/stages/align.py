@@ -59,18 +59,6 @@ def align(
     return run_align(session, name, OpenedBase(chosen), source, config)
 
 
-def find_alignment(session: Session, corpus: str | None, model: str | None, alignment: Path | None) -> Result:
-    """The map in the folder ``alignment``, or else that of a corpus and a model in the workspace.
-
-    Raises ``UsageError`` if the folder's is of another corpus or model.
-    """
-    if alignment is None:
-        return session.find_only(corpus, model, ALIGN)
-    aligned = open_result(alignment, ALIGN)
-    require_made_for(session, aligned, "--alignment", corpus, model)
-    return aligned
-
-
 def trained_vectors(result: Result) -> VectorSource:
     """The vectors of a w2v result."""
     facts = {name: result.manifest.facts[name] for name in ("corpus", "given", "title", "licence")}

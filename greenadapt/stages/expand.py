@@ -11,11 +11,10 @@ from greenadapt.config import AlignConfig, ExpandConfig
 from greenadapt.corpus.prepared import VOCABULARY_FILE, read_vocabulary
 from greenadapt.cost import total
 from greenadapt.errors import MissingError
-from greenadapt.progress import Progress
 from greenadapt.report.cards import AdaptedCard
 from greenadapt.report.tables import MAP, rows_warning
-from greenadapt.stages.align import VectorSource, find_alignment, vectors_of_map
-from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, card_origin, model_of
+from greenadapt.stages.align import VectorSource, vectors_of_map
+from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, card_origin, model_of, require_made_for
 from greenadapt.store.files import Json, expand_home, hash_file, short, write_json
 from greenadapt.store.results import (
     Job,
@@ -42,8 +41,16 @@ N_COUNTED = 200_000
 def expand(
     session: Session, corpus: str | None, model: str | None, config: ExpandConfig, alignment: Path | None = None
 ) -> Result:
-    """Add rows for new words to the model, and write a folder that transformers loads."""
-    aligned = find_alignment(session, corpus, model, alignment)
+    """Add rows for new words to the model, and write a folder that transformers loads.
+
+    The map is that in the folder ``alignment``, or else that of a corpus and a model in the workspace. Raises
+    ``UsageError`` if the folder's is of another corpus or model.
+    """
+    if alignment is None:
+        aligned = session.find_only(corpus, model, ALIGN)
+    else:
+        aligned = open_result(alignment, ALIGN)
+        require_made_for(session, aligned, "--alignment", corpus, model)
     chosen = model_of(aligned, model)
     check_expand(session, config)
     check_model(chosen, whole=True)
@@ -88,7 +95,12 @@ def run_expand(
         alignment = Alignment.load(verify_result(aligned).folder)
         expansion = Expansion(base.checkpoint, base.vocabulary, source.vectors, alignment, config, fitting)
         recipe = expansion.recipe
-        _warn_about_recipe(expansion, session.progress)
+        if config.rows == "form" and recipe.name != "form":
+            n_known = len(expansion.known_words.base_ids)
+            session.progress.warn(
+                f"--rows form needs {MIN_OVERLAP} words that the model knows and can also spell in pieces, the text "
+                f"has {n_known}: the new rows are those of --rows pieces; use more text"
+            )
         n_hidden = write_adapted(expansion, work)
         counts = {
             "words": len(expansion.entries.words),
@@ -131,17 +143,6 @@ def _inputs(base: OpenedBase, aligned: Result, config: ExpandConfig) -> dict[str
         name = f"text {number} {path.name}" if name in inputs else name
         inputs[name] = {"sha256": hash_file(path), "path": str(path)}
     return inputs
-
-
-def _warn_about_recipe(expansion: Expansion, progress: Progress) -> None:
-    """Warn if the rows are not by the recipe that was asked for."""
-    recipe = expansion.recipe
-    if recipe.name != expansion.config.rows and expansion.config.rows == "form":
-        n_known = len(expansion.known_words.base_ids)
-        progress.warn(
-            f"--rows form needs {MIN_OVERLAP} words that the model knows and can also spell in pieces, the text has "
-            f"{n_known}: the new rows are those of --rows pieces; use more text"
-        )
 
 
 def write_adapted(expansion: Expansion, work: Path) -> int:

@@ -1,6 +1,6 @@
-"""Nearest rows of a model, neighbours within and across the two spaces of a map, and vectors projected on a plane."""
+"""Nearest rows of a model, nearest word vectors, and vectors projected on a plane."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,12 +11,7 @@ from greenadapt.checkpoints.source import require_whole
 from greenadapt.store.arrays import Array, FloatArray, Int64Array, row_blocks
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
-
-_Map = Callable[[Array], Array]
-
-
-BEFORE = "word vector → wordpieces, before alignment"
-"""The view that shows what the map changes."""
+from greenadapt.vectors.word_vectors import WordVectors
 
 
 @dataclass(frozen=True)
@@ -30,19 +25,6 @@ class Neighbours:
     """Count of the word in the corpus; ``None`` if unknown."""
 
 
-@dataclass(frozen=True, eq=False)
-class Space:
-    """Labelled vectors: ``vectors`` ``(n, dim)``, ``labels[row]`` the text of a row, ``rows`` word → its row.
-
-    ``hidden`` rows (special tokens) are never neighbours.
-    """
-
-    labels: Sequence[str]
-    rows: Mapping[str, int]
-    vectors: Array
-    hidden: Collection[int] = ()
-
-
 def unit_rows(vectors: Array) -> FloatArray:
     """``vectors`` ``(n, dim)`` in float32, each row divided by its length; a row of zeros stays zero."""
     rows = np.array(vectors, np.float32)
@@ -52,16 +34,11 @@ def unit_rows(vectors: Array) -> FloatArray:
 
 
 def nearest(
-    queries: Array,
-    candidates: Array,
-    k: int,
-    exclude: Int64Array | None = None,
-    transform: _Map | None = None,
+    queries: Array, candidates: Array, k: int, exclude: Int64Array | None = None
 ) -> tuple[Int64Array, FloatArray]:
-    """The ``k`` rows of ``candidates`` ``(n, d)`` with the highest cosine to each of ``queries`` ``(q, dim)``.
+    """The ``k`` rows of ``candidates`` ``(n, dim)`` with the highest cosine to each of ``queries`` ``(q, dim)``.
 
-    ``exclude`` ``(q, m)`` holds the candidate rows to exclude per query, −1 for none. ``transform`` maps a block of
-    candidates to ``dim`` columns, so that word vectors on disk are aligned in blocks. Returns indices and cosines,
+    ``exclude`` ``(q, m)`` holds the candidate rows to exclude per query, −1 for none. Returns indices and cosines,
     ``(q, k)``, nearest first, equal cosines by index (ties for the last place are broken arbitrarily). If fewer than
     ``k`` rows remain, the index is −1 and the cosine −inf.
     """
@@ -70,7 +47,7 @@ def nearest(
     cosines: FloatArray = np.full((len(unit), k), -np.inf, np.float32)
     begin = 0
     for raw in row_blocks(candidates):
-        block = unit_rows(raw if transform is None else transform(raw))
+        block = unit_rows(raw)
         scores = unit @ block.T
         if exclude is not None:
             query, slot = np.nonzero((exclude >= begin) & (exclude < begin + len(block)))
@@ -88,12 +65,6 @@ def nearest(
     return indices, cosines
 
 
-def pieces_of(vocabulary: BaseVocabulary, rows: Array) -> Space:
-    """The ``rows`` (n, dim) of a base model, labelled by its pieces."""
-    labels = [vocabulary.tokenizer.id_to_token(row) or f"[{row}]" for row in range(len(rows))]
-    return Space(labels, vocabulary.whole_words, rows, sorted(vocabulary.special_ids))
-
-
 @dataclass(frozen=True, eq=False)
 class ModelRows:
     """The rows of an adapted model: those of the base model's pieces, then those of the added words."""
@@ -105,8 +76,8 @@ class ModelRows:
     """The word or piece of each row."""
     words: Mapping[str, int]
     """Word → its row, the added row if it has two."""
-    base: Space
-    """The rows of the base model."""
+    hidden: Sequence[int]
+    """Rows that are never neighbours: those of special tokens."""
     splitter: WordSplitter
 
     @classmethod
@@ -117,10 +88,11 @@ class ModelRows:
         checkpoint.require_finite([checkpoint.embedding_name])
         tokenizer = DualTokenizer.of_model(folder, checkpoint.n_rows)
         vocabulary, added = BaseVocabulary(tokenizer.base), tokenizer.added.all_surfaces()
-        first, rows = tokenizer.added.first_id, checkpoint.embedding()
-        base = pieces_of(vocabulary, rows[:first])
-        words = {**base.rows, **{word: first + i for i, word in enumerate(added)}}
-        return cls(rows, first, [*base.labels, *added], words, base, WordSplitter(tokenizer.base))
+        first = tokenizer.added.first_id
+        labels = [vocabulary.tokenizer.id_to_token(row) or f"[{row}]" for row in range(first)]
+        words = {**vocabulary.whole_words, **{word: first + i for i, word in enumerate(added)}}
+        hidden, splitter = sorted(vocabulary.special_ids), WordSplitter(tokenizer.base)
+        return cls(checkpoint.embedding(), first, [*labels, *added], words, hidden, splitter)
 
     def table(self, words: Sequence[str], k: int) -> list[Neighbours]:
         """The ``k`` pieces and the ``k`` added words whose rows are nearest to the row of each word that has one."""
@@ -139,7 +111,7 @@ class ModelRows:
         Leaves out the rows of ``word`` itself: an added word can also have a row as a piece of the base model.
         """
         row = self.words[word]
-        hidden = [number - begin for number in (row, *self.base.hidden) if begin <= number < end]
+        hidden = [number - begin for number in (row, *self.hidden) if begin <= number < end]
         exclude = np.array([hidden or [-1]], np.int64)
         n_candidates = min(2 * k + 1, end - begin)
         indices, cosines = nearest(self.rows[row : row + 1], self.rows[begin:end], n_candidates, exclude)
@@ -150,50 +122,18 @@ class ModelRows:
         return tuple(neighbours.items())[:k]
 
 
-def neighbour_table(words: Sequence[str], domain: Space, base: Space, align: _Map | None, k: int) -> list[Neighbours]:
-    """The nearest domain words (``domain``) and wordpieces (``base``) of ``words``, word by word.
-
-    ``align`` maps rows of ``domain`` into the space of ``base``; ``None`` leaves out the views after alignment. A word
-    with a word vector has the views from that vector, a word with a base row the views from that row. Word vectors and
-    wordpieces are compared before alignment only if they have the same width. A word is not its own neighbour within a
-    space; across spaces it can be, which shows that the map retrieves it.
-    """
-    vectors, aligned, pieces = (domain, None), (domain, align), (base, None)
-    views: list[tuple[str, _Mapped, _Mapped]] = [("word vector → word vectors", vectors, vectors)]
-    if domain.vectors.shape[1] == base.vectors.shape[1]:
-        views.append((BEFORE, vectors, pieces))
-    if align is not None:
-        views += [
-            ("aligned → wordpieces", aligned, pieces),
-            ("aligned → aligned", aligned, aligned),
-            ("wordpiece → wordpieces", pieces, pieces),
-            ("wordpiece → aligned", pieces, aligned),
-        ]
-    table = [row for title, source, target in views for row in _view(title, words, source, target, k)]
-    return sorted(table, key=lambda row: words.index(row.word))  # stable: the views stay in order
-
-
-_Mapped = tuple[Space, _Map | None]
-"""A space, and the map of its vectors, if any."""
-
-
-def _view(title: str, words: Sequence[str], source: _Mapped, target: _Mapped, k: int) -> list[Neighbours]:
-    (source_space, source_map), (target_space, target_map) = source, target
-    words = [word for word in words if word in source_space.rows]
-    if not words:
-        return []
-    vectors = source_space.vectors[[source_space.rows[word] for word in words]]
-    queries = vectors if source_map is None else source_map(vectors)
-    hidden = sorted(target_space.hidden)
-    excluded_rows = [source_space.rows[word] if source_space is target_space else -1 for word in words]
-    exclude = np.array([[row, *hidden] for row in excluded_rows], np.int64)
-    labels = target_space.labels
-    indices, cosines = nearest(queries, target_space.vectors, min(k, len(labels)), exclude, target_map)
+def vector_table(words: Sequence[str], vectors: WordVectors, k: int) -> list[Neighbours]:
+    """The ``k`` words whose vectors are nearest to the vector of each word that has one."""
+    known = [word for word in words if word in vectors.index]
+    own = np.array([vectors.index[word] for word in known], np.int64)
+    indices, cosines = nearest(vectors.matrix[own], vectors.matrix, min(k, len(vectors.words)), own[:, None])
     return [
         Neighbours(
-            word, title, tuple((labels[i], float(c)) for i, c in zip(row_indices, row_cosines, strict=True) if i >= 0)
+            word,
+            "word vector → word vectors",
+            tuple((vectors.words[i], float(c)) for i, c in zip(*row, strict=True) if i >= 0),
         )
-        for word, row_indices, row_cosines in zip(words, indices, cosines, strict=True)
+        for word, *row in zip(known, indices, cosines, strict=True)
     ]
 
 

@@ -167,20 +167,17 @@ def test_neighbours_are_those_of_the_adapted_models_rows(
     table = neighbours.neighbours(session, corpus, None, ["tachycardia"], 3)
     views = {row.view: row.neighbours for row in table}
     assert [*views][:2] == ["row → wordpieces", "row → added words"]
-    assert not any(view.startswith("aligned") for view in views)
     expected = sorted((words[i - first] for i in range(first, len(rows)) if i != own), key=lambda word: -cosines[
         first + words.index(word)])[:3]  # fmt: skip
     assert [word for word, _ in views["row → added words"]] == expected
     assert views["row → added words"][0][1] == pytest.approx(cosines[first + words.index(expected[0])], abs=1e-5)
     nearest_piece = max(range(5, first), key=lambda i: cosines[i])  # the first five are special tokens
     assert views["row → wordpieces"][0][0] == dual.base.id_to_token(nearest_piece)
-    # The same of the folder, without its workspace of the rows alone, and of the map by its path.
+    # The same of the folder, and without its workspace of the rows alone.
     folder = str(results[-1].path)
     assert neighbours.neighbours(session, None, folder, ["tachycardia"], 3) == table
     with pytest.raises(UsageError, match="leave out one of them"):
         neighbours.neighbours(session, "another", folder, ["tachycardia"], 3)
-    of_map = neighbours.neighbours(session, None, None, ["tachycardia"], 3, results[2].path)
-    assert {"aligned → wordpieces", "aligned → aligned"} <= {row.view for row in of_map}
     for removed in (1, 2):  # word vectors, then the map
         shutil.rmtree(results[removed].folder)
         assert [row.view for row in neighbours.neighbours(session, None, folder, ["heart"], 3)] == [*views][:2]
