@@ -93,7 +93,7 @@ class GMap(Experiment):
             test=files.test,
             task=recipe.config("task", run.set, task=kind, **classes),
             training=recipe.config("training", run.set, keep="best" if files.dev else "last"),
-            run=recipe.config("run", run.set),
+            max_tokens=recipe.config("run", run.set).max_tokens,
             seeds=(run.seed,),
             save_logits=run.method in _MEMBERS,
             memory=None if method.memory is None else self.model(GENERAL),
@@ -115,7 +115,7 @@ class GMap(Experiment):
             reading=TextOptions(format="jsonl", fields=("text",)),
             config=PretrainConfig(heldout=0),
             training=training,
-            run=self.recipe.config("run", run.set),
+            max_tokens=self.recipe.config("run", run.set).max_tokens,
         )
         key = hash_json([model_hash(model), hash_file(Path(texts)), asdict(training)])[:8]
         return str(pretrain(self.inner("models", f"{run.set}-tapt-{key}"), request).path)

@@ -69,7 +69,7 @@ class Ner(Adapting):
             test=files.test,
             task=self.recipe.config("task", run.set, task="ner"),
             training=self.recipe.config("training", run.set),
-            run=self.recipe.config("run", run.set),
+            max_tokens=self.recipe.config("run", run.set).max_tokens,
             seeds=(run.seed,),
         )
         return self.trained(run, request)

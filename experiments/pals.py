@@ -28,7 +28,7 @@ class Pals(Experiment):
             adapter=self.recipe.adapter(run.method),
             sampling=self.recipe.config("sampling", sampling=run.variant),
             training=self.recipe.config("training", keep="best"),
-            run=self.recipe.config("run"),
+            max_tokens=self.recipe.config("run").max_tokens,
             seeds=(run.seed,),
         )
         return self.trained(run, request)

@@ -28,7 +28,7 @@ _HINT = f"see {FOLDER / 'README.md'} for the format"
 _CONFIGS: Mapping[str, Any] = {
     "task": configs.TaskConfig,
     "training": configs.TrainConfig,
-    "run": configs.RunConfig,
+    "run": configs.SessionOptions,
     "tapt": configs.TrainConfig,
     "sampling": configs.SamplingConfig,
     "reading": configs.ReadingOptions,

@@ -93,6 +93,9 @@ class Panel(StrEnum):
 advanced = partial(Option, panel=Panel.ADVANCED)
 
 
+_MAX_TOKENS = Option("Pieces in the model at once; lower it if memory runs out.", panel=Panel.MACHINE)
+
+
 @dataclass(frozen=True)
 class SessionOptions(Checked):
     """Where a command keeps its results, and which resources it may use."""
@@ -137,8 +140,8 @@ class SessionOptions(Checked):
             needs="--cluster",
         ),
     ] = None
-    max_tokens: Count = 4096
-    """Most pieces that a model trains on at once; lower it if memory runs out. In commands it is of ``RunConfig``."""
+    max_tokens: Annotated[Count, _MAX_TOKENS] = 4096
+    """In training it changes the weights by rounding alone, and by dropout, which depends on the shape of inputs."""
 
 
 _HELD_OUT = Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, unset="0")
@@ -443,7 +446,6 @@ CHOSEN_FOR_ENTITIES: dict[str, Any] = {"chunk": None, "decoding": "viterbi"}
 _PRECISION = Option(
     "auto: bfloat16 where the GPU (in training also the CPU) computes in it, else float32.", panel=Panel.MACHINE
 )
-_MAX_TOKENS = Option("Pieces in the model at once; lower it if memory runs out.", panel=Panel.MACHINE)
 
 
 @dataclass(frozen=True)
@@ -593,17 +595,6 @@ PALS_PAPER: dict[str, Any] = {"epochs": 25, "learning_rate": 2e-5, "weight_decay
 
 
 @dataclass(frozen=True)
-class RunConfig(Checked):
-    """How training runs on its machine.
-
-    These settings do not change the trained weights, except by rounding, and by dropout, which depends on the device
-    and on the shape of the inputs (``max_tokens``).
-    """
-
-    max_tokens: Annotated[Count, _MAX_TOKENS] = SessionOptions.max_tokens
-
-
-@dataclass(frozen=True)
 class ReadingOptions(Checked):
     """How trained models read their input."""
 
@@ -621,7 +612,7 @@ class ReadingOptions(Checked):
     ] = None
     seed: Annotated[int | None, Option("Seed of the model to predict with.", unset="the first in the folder")] = None
     precision: Annotated[Precision, _PRECISION] = TrainConfig.precision
-    max_tokens: Annotated[Count, _MAX_TOKENS] = RunConfig.max_tokens
+    max_tokens: Annotated[Count, _MAX_TOKENS] = SessionOptions.max_tokens
     max_length: Annotated[
         Length | None, Option("Length of a window in pieces.", unset="as trained, else the model's maximum")
     ] = None

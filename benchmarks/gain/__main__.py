@@ -32,7 +32,7 @@ from gain.recipe import ADAPTED, TRIED, UNTRIED, Recipe, Tried
 from gain.report import write_report
 from gain.runs import Cell, Lab, Limits, recipe_file
 from gain.sets import DOMAINS, find_set, texts_in
-from greenadapt.config import Decoding, RunConfig, TrainConfig
+from greenadapt.config import Decoding, SessionOptions, TrainConfig
 from greenadapt.errors import MissingError
 from greenadapt.stages.session import Session
 from greenadapt.store.files import Json
@@ -196,7 +196,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     add("--dev-sentences", type=_number, default=500, help="the same, where rate and steps are chosen")
     add("--precision", default=TrainConfig.precision, choices=["auto", "float32", "bfloat16"])
     add("--max-length", type=int, help="pieces read at once; the model's limit by default")
-    add("--max-tokens", type=int, default=RunConfig.max_tokens)
+    add("--max-tokens", type=int, default=SessionOptions.max_tokens)
     add("--chunk", type=int, help="words of a sentence that are read at once; all by default")
     add("--decoding", default=Limits.decoding, choices=get_args(Decoding), help="of entities")
     add("--workers", type=int, default=1, help="processes that read the corpus")

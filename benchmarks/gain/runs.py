@@ -19,7 +19,7 @@ from gain.vectors import stacked
 from greenadapt import __version__
 from greenadapt.checkpoints.layout import LOGITS, SCORES, SEEDS, TASK_FILE, read_described
 from greenadapt.checkpoints.source import find_model
-from greenadapt.config import CHOSEN_FOR_ENTITIES, Decoding, RunConfig, TaskConfig, TrainConfig
+from greenadapt.config import CHOSEN_FOR_ENTITIES, Decoding, SessionOptions, TaskConfig, TrainConfig
 from greenadapt.cost import Cost
 from greenadapt.errors import UsageError
 from greenadapt.models.streaming import ViewOutputs, pool_views
@@ -54,7 +54,7 @@ class Limits:
     test: int | None = None
     dev: int | None = None
     max_length: int | None = None
-    max_tokens: int = RunConfig.max_tokens
+    max_tokens: int = SessionOptions.max_tokens
     chunk: int | None = CHOSEN_FOR_ENTITIES["chunk"]
     decoding: Decoding = CHOSEN_FOR_ENTITIES["decoding"]
 
@@ -241,7 +241,7 @@ class Lab:
             test=str(joined([*run.measured.values()])),
             task=self._task(cell),
             training=run.training,
-            run=RunConfig(max_tokens=self.limits.max_tokens),
+            max_tokens=self.limits.max_tokens,
             seeds=(run.seed + OTHER_SEED * bool(arm.averaged_with),),
             save_logits=True,
             unlabelled=str(self._corpus(cell)) if arm.self_training else None,

@@ -21,7 +21,6 @@ from greenadapt.config import (
     ExpandConfig,
     MemoryConfig,
     NumberOfSeeds,
-    RunConfig,
     SamplingConfig,
     Seed,
     SessionOptions,
@@ -170,7 +169,7 @@ def finetune(
         "test": single_labelled_source(test, root, "test"),
         "unlabelled": None if unlabelled is None else text_source(unlabelled, root, "unlabelled"),
     }
-    settings = {"training": training, "memory_config": memory_config, "run": RunConfig(options.max_tokens)}
+    settings = {"training": training, "memory_config": memory_config, "max_tokens": options.max_tokens}
     explicit = training.explicit | described.explicit
     return _train(session, model, described, preset, explicit, seeds, memory=_folder(memory), **examples, **settings)
 
@@ -218,7 +217,7 @@ def finetune_tasks(
     """
     refuse_unused(training, adapter, sampling, options)
     session = make_session(options, progress, out)
-    settings = {"training": training, "memory_config": memory_config, "run": RunConfig(options.max_tokens)}
+    settings = {"training": training, "memory_config": memory_config, "max_tokens": options.max_tokens}
     settings |= {"adapter": adapter, "sampling": sampling}
     explicit = training.explicit | sampling.explicit
     return _train(session, model, expand_home(tasks), preset, explicit, seeds, memory=_folder(memory), **settings)

@@ -20,7 +20,7 @@ def adapt(
     align: AlignConfig,
     expand: Annotated[ExpandConfig, Pick(without=("min_count",))],
     text: TextOptions,
-    options: SessionOptions,
+    options: Annotated[SessionOptions, Pick(without=("max_tokens",))],
     as_json: o.AsJson = False,
 ) -> None:
     """Adapt a model to a corpus in one go.

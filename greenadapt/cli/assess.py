@@ -12,7 +12,6 @@ from greenadapt.config import (
     CHOSEN_FOR_TRAINING,
     AssessConfig,
     Panel,
-    RunConfig,
     SessionOptions,
     TaskConfig,
     TrainConfig,
@@ -54,9 +53,8 @@ def assess(
     task: Annotated[TaskConfig | None, Pick(task=None, **dict.fromkeys(CHOSEN_FOR_ENTITIES))],
     base: Base = None,
     training: Annotated[TrainConfig, Pick(without=_NO_DEV, **dict.fromkeys(_CHOSEN))],
-    run: Annotated[RunConfig, Pick("max_tokens")],
     config: AssessConfig,
-    options: Annotated[SessionOptions, Pick("workspace", *_SPREAD)],
+    options: Annotated[SessionOptions, Pick("workspace", *_SPREAD, "max_tokens")],
     as_json: o.AsJson = False,
 ) -> None:
     """Measure whether an adapted model helps.
@@ -89,7 +87,13 @@ def assess(
         seeds = tuple(range(config.seed, config.seed + config.seeds))
         automatic = (_CHOSEN | CHOSEN_FOR_ENTITIES.keys()) - explicit
         request = FinetuneRequest.of_one(
-            start, tuple(train), task=task, training=training, automatic=automatic, run=run, seeds=seeds
+            start,
+            tuple(train),
+            task=task,
+            training=training,
+            automatic=automatic,
+            max_tokens=options.max_tokens,
+            seeds=seeds,
         )
         assessment = cross_validate(session, request, base, config)
     if as_json:

@@ -71,7 +71,7 @@ def prepare(
     name: Name,
     model: Splitter = None,
     text: TextOptions,
-    options: Annotated[SessionOptions, Pick(without=("out",))],
+    options: Annotated[SessionOptions, Pick(without=("out", "max_tokens"))],
     as_json: o.AsJson = False,
 ) -> None:
     """Download a corpus, and split it into words.

@@ -1,8 +1,7 @@
 """``greenadapt finetune``."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,7 +17,6 @@ from greenadapt.config import (
     MemoryConfig,
     NumberOfSeeds,
     Panel,
-    RunConfig,
     SamplingConfig,
     SessionOptions,
     TaskConfig,
@@ -27,11 +25,7 @@ from greenadapt.config import (
 from greenadapt.errors import UsageError
 from greenadapt.fields import check_value, parameters_of
 
-if TYPE_CHECKING:
-    from greenadapt.stages.finetune.request import FinetuneRequest
-    from greenadapt.stages.session import Session
-
-_SESSION = ("workspace", "max_time", "cluster", "gpus_each")
+_SESSION = ("workspace", "max_time", "max_tokens", "cluster", "gpus_each")
 _OF_MANY_TASKS = parameters_of(AdapterConfig, SamplingConfig)
 _OF_ONE_TASK = (
     *("task", "train", "dev", "test", *parameters_of(TaskConfig)),
@@ -109,7 +103,6 @@ def finetune(
     sampling: SamplingConfig,
     memory: o.Memory = None,
     memory_config: MemoryConfig,
-    run: RunConfig,
     compare: Compare = None,
     reference: Reference = None,
     options: Annotated[SessionOptions, Pick(*_SESSION)],
@@ -121,8 +114,13 @@ def finetune(
     The task is NER, classification or question answering, and the model reads a mixture of both tokenizations. With
     --tasks, many tasks share one encoder and are trained at once.
     """
+    from greenadapt.cli.output.console import print_json
+    from greenadapt.cli.output.printing import describe, print_comparison, print_interval, print_results, print_scores
+    from greenadapt.stages.finetune import compare as stage
     from greenadapt.stages.finetune.request import make_request
+    from greenadapt.stages.finetune.train import read_scores
     from greenadapt.stages.session import find_adapted
+    from greenadapt.workers import launched_processes
 
     if tasks is None and reference is not None and compare is None:
         raise UsageError("--reference needs --compare", "name the base model with --compare")
@@ -150,37 +148,24 @@ def finetune(
         training=training,
         adapter=adapter,
         sampling=sampling,
-        run=run,
+        max_tokens=options.max_tokens,
         memory=memory,
         memory_config=memory_config,
         seeds=tuple(range(seed, seed + seeds)),
     )
     # What is set for all commands, and excluded here, has no effect.
     compared_models = [] if tasks is not None else [name for name in (compare, reference) if name is not None]
-    _train(session, request, compared_models, as_json=as_json)
-
-
-def _train(session: "Session", request: "FinetuneRequest", compared_models: Sequence[str], *, as_json: bool) -> None:
-    """``compared_models`` are the base model and the reference to compare with, if any."""
-    from greenadapt.cli.output.console import print_json
-    from greenadapt.cli.output.printing import describe, print_comparison, print_interval, print_results, print_scores
-    from greenadapt.stages.finetune.compare import compare
-    from greenadapt.stages.finetune.train import read_scores
-    from greenadapt.workers import launched_processes
-
-    compared = compare(session, request, compared_models)
+    comparison = stage.compare(session, request, compared_models)
     if launched_processes()[0] > 0:
         return  # the first process prints
-    result = compared.results[0]
+    result, rows = comparison.results[0], comparison.rows
     scores = read_scores(result.folder)
     if as_json:
-        comparison = {"comparison": compared.rows} if request.is_plain else {}
-        print_json({**describe(result), "scores": scores, **comparison})
+        print_json({**describe(result), "scores": scores, **({"comparison": rows} if request.is_plain else {})})
         return
     print_scores(scores)
-    if compared.rows:
-        row = compared.rows[0]
-        print_interval(scores["main"], row["score"], row["interval"], row, len(request.seeds))
-    if len(compared.rows) > 1:
-        print_comparison(compared.rows)
-    print_results(compared.results, as_json=False)
+    if rows:
+        print_interval(scores["main"], rows[0]["score"], rows[0]["interval"], rows[0], len(request.seeds))
+    if len(rows) > 1:
+        print_comparison(rows)
+    print_results(comparison.results, as_json=False)

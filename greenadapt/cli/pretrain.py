@@ -13,7 +13,6 @@ from greenadapt.config import (
     MemoryConfig,
     Panel,
     PretrainConfig,
-    RunConfig,
     SessionOptions,
     TextOptions,
     TrainConfig,
@@ -45,10 +44,9 @@ def pretrain(
     read: Annotated[TextOptions, Pick("format", "fields", "sample_by")],
     config: PretrainConfig,
     training: Annotated[TrainConfig, Pick(without=("pool", "keep", "patience"), **GMAP_PRETRAINING)],
-    run: RunConfig,
     memory: o.Memory = None,
     memory_config: MemoryConfig,
-    options: Annotated[SessionOptions, Pick("workspace", "max_time")],
+    options: Annotated[SessionOptions, Pick("workspace", "max_time", "max_tokens")],
     out: OutFolder = None,
     as_json: o.AsJson = False,
 ) -> None:
@@ -74,7 +72,7 @@ def pretrain(
         reading=read,
         config=config,
         training=training,
-        run=run,
+        max_tokens=options.max_tokens,
         memory=memory,
         memory_config=memory_config,
     )

@@ -18,7 +18,7 @@ def w2v(
     model: o.Model = None,
     config: Annotated[W2VConfig, Pick(**dict.fromkeys(CHOSEN_FOR_VECTORS))],
     text: TextOptions,
-    options: SessionOptions,
+    options: Annotated[SessionOptions, Pick(without=("max_tokens",))],
     as_json: o.AsJson = False,
 ) -> None:
     """Train CBOW word vectors on a corpus.

@@ -1,11 +1,19 @@
 """The pretrain stage: continued pre-training of a model on text with masked language modelling."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenadapt.checkpoints.layout import FACTS_FILE, SCORES, TASK_FILE, is_multitask, read_described
+from greenadapt.checkpoints.layout import (
+    FACTS_FILE,
+    HEAD_STATE,
+    SCORES,
+    STATE,
+    TASK_FILE,
+    is_multitask,
+    read_described,
+)
 from greenadapt.checkpoints.provenance import (
     adapted_input,
     model_facts,
@@ -14,14 +22,14 @@ from greenadapt.checkpoints.provenance import (
 )
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import copy_side_files
-from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, RunConfig, TextOptions, TrainConfig
+from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, SessionOptions, TextOptions, TrainConfig
 from greenadapt.corpus.readers import CorpusReader, open_corpus
 from greenadapt.corpus.recipes import Recipe, find_recipe
 from greenadapt.corpus.text import Document
 from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.progress import Progress
 from greenadapt.stages.finetune.request import Start
-from greenadapt.stages.finetune.train import TrainingStage, run_together
+from greenadapt.stages.finetune.train import run_together
 from greenadapt.stages.session import PRETRAIN, RUNS, Session, card_origin, data_name
 from greenadapt.store.files import Json, hash_json, write_json
 from greenadapt.store.results import Job, Outcome, Result
@@ -52,7 +60,7 @@ class PretrainRequest:
     """How ``texts`` are read, and but for the format the general text."""
     config: PretrainConfig = field(default_factory=PretrainConfig)
     training: TrainConfig = field(default_factory=lambda: TrainConfig(**GMAP_PRETRAINING))
-    run: RunConfig = field(default_factory=RunConfig)
+    max_tokens: int = SessionOptions.max_tokens
     memory: str | None = None
     """The general model whose states the trained one sees (G-MAP, arXiv 2212.03613), or ``base``."""
     memory_config: MemoryConfig = field(default_factory=MemoryConfig)
@@ -74,11 +82,11 @@ def pretrain(session: Session, request: PretrainRequest) -> Result:
         name = f"pretrain-{run.start.model.name}-{data_name(request.texts)}-{run.job.key[:8]}"
         run = replace(run, session=replace(session, out=RUNS / name))
     run.session.check_out(PRETRAIN, run.config())
-    return run_together(run)
+    return run_together(run.session, run.job, request.training.precision, run.build)
 
 
 @dataclass(frozen=True)
-class _Pretraining(TrainingStage):
+class _Pretraining:
     """A run, with the models and texts that it starts from."""
 
     session: Session
@@ -131,6 +139,7 @@ class _Pretraining(TrainingStage):
 
     @property
     def job(self) -> Job:
+        """What determines the result."""
         config = self.config()
 
         def card(work: Path, outcome: Outcome, cost: Json) -> str:
@@ -153,17 +162,19 @@ class _Pretraining(TrainingStage):
             PRETRAIN,
             config,
             self.inputs(),
-            checkpoints=(".head/*", ".state/*"),
+            checkpoints=(HEAD_STATE, STATE),
             scratch=(".*",),
             card=card,
             named={"model": model_facts(self.start.model)},
         )
 
-    def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
+    def build(self, session: Session, machine: "Machine | None", work: Path) -> Outcome:
+        """Train, and write the model into ``work``."""
+        from greenadapt.models.machine import Machine
         from greenadapt.models.memory.general_model import GeneralModel
         from greenadapt.training.pretrain import Pretraining, PretrainRun
 
-        machine = open_machine()
+        machine = machine or Machine.start(self.request.training.precision)
         request, model, progress = self.request, self.start.model, session.progress
         checkpoint = Checkpoint.open(model.folder)
         encoder = Encoder.of(checkpoint, request.config.max_length)
@@ -176,7 +187,7 @@ class _Pretraining(TrainingStage):
             texts=self._pack(encoder, work, machine, progress),
             config=request.config,
             train=request.training,
-            run=request.run,
+            max_tokens=request.max_tokens,
             machine=machine,
             progress=progress,
             general=None if self.start.memory is None else GeneralModel.open(self.start.memory),

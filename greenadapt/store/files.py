@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import re
-import shutil
 import stat
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -102,21 +101,6 @@ def publish_folder(work: Path, target: Path) -> None:
     _sync_folder(target.parent)
 
 
-def replace_folder(work: Path, target: Path) -> None:
-    """Put ``work`` in place of ``target``, a folder that greenadapt made.
-
-    If killed between the two renames it leaves ``.NAME.old``.
-    """
-    _sync(work)
-    old = beside(target, "old")
-    if target.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        target.rename(old)
-    work.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
-    _sync_folder(target.parent)
-
-
 def real_folder(path: Path) -> Path:
     """A folder that the user named, as an absolute path without ``..``; for a symlink, which stays, its target.
 
@@ -126,11 +110,6 @@ def real_folder(path: Path) -> Path:
     path = Path(os.path.realpath(path)) if path.is_symlink() or ".." in path.parts else path
     require_utf8(path)
     return path
-
-
-def beside(path: Path, purpose: str) -> Path:
-    """The hidden neighbour of ``path`` for a ``purpose`` such as ``work``."""
-    return path.absolute().parent / f".{path.name}.{purpose}"
 
 
 def sync_file(path: Path) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 from safetensors import safe_open
 
-from greenadapt.checkpoints.layout import HISTORY, LOGITS, PREDICTIONS, SCORES, TASKS
+from greenadapt.checkpoints.layout import HISTORY, LOGITS, PREDICTIONS, SCORES, STATE, TASKS
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import RunConfig, SamplingConfig, TrainConfig
+from greenadapt.config import SamplingConfig, SessionOptions, TrainConfig
 from greenadapt.errors import InputError
 from greenadapt.models.adapters.multitask import head_spec, open_multitask, write_part
 from greenadapt.models.forward import outputs
@@ -59,10 +59,10 @@ class FinetuneSetup:
     checkpoint: Checkpoint
     """Training starts from this model."""
     train: TrainConfig
-    run: RunConfig
     machine: Machine
     progress: Progress
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    max_tokens: int = SessionOptions.max_tokens
     save_logits: bool = False
     unlabelled: Sequence[Any] = ()
     """Sentences without labels, which a first model labels; only for a single task."""
@@ -120,8 +120,8 @@ class _Record(RunRecord):
         return row
 
 
-class SharedTasks:
-    """The model of a run, an encoder with a part for each task, and its files, which are laid out by task."""
+class SingleTask:
+    """The model of a run on a single task, a plain model of transformers with a head, and its files."""
 
     def __init__(self, setup: FinetuneSetup, rows: Rows, seed: int) -> None:
         self._setup, self._rows = setup, rows
@@ -129,39 +129,37 @@ class SharedTasks:
 
     def _open(self, seed: int) -> Any:
         """The model of the run, before training."""
-        tasks = self._setup.tasks
-        heads = {data.name: head_spec(data.task, data.adapter) for data in tasks if data.adapter is not None}
-        return open_multitask(self._setup.checkpoint, heads, self._rows, seed)
+        [data] = self._setup.tasks
+        head, shape = data.task.head, data.task.head_shape
+        return open_model(self._setup.checkpoint, head, data.task.head_config(), self._rows, seed, shape)
 
     @property
     def host(self) -> Any:
         """The model of transformers, which has the embedding and the memory."""
-        return self.model.encoder
+        return self.model
 
     def freeze(self) -> None:
         """Freeze the encoder, and its memory, if an adapter says so; after the memory is attached."""
-        self.model.freeze()
 
     def score(self, tasks: Sets) -> float | None:
-        """The score that compares epochs: the average over all sets of all tasks."""
-        metrics = {data.name: data.metric for data in self._setup.tasks}
-        return average(metric_of(scores, metrics[task]) for task, sets in tasks.items() for scores in sets.values())
+        """The score that compares epochs."""
+        [scores] = tasks[""].values()
+        return metric_of(scores, self._setup.tasks[0].metric)
 
     def history_row(self, kind: str, tasks: Sets) -> Json:
         """The scores of the sets of ``kind`` as the history has them."""
-        return {"average": self.score(tasks), "tasks": tasks}
+        return tasks[""][kind]
 
     def scores_file(self, kinds: Mapping[str, Json]) -> Json:
-        """The entries of ``scores.json`` from the ``history_row`` of each kind: the averages, and the sets by task."""
-        tasks = {
-            data.name: {kind: row["tasks"][data.name] for kind, row in kinds.items() if data.name in row["tasks"]}
-            for data in self._setup.tasks
-        }
-        return {"average": {kind: row["average"] for kind, row in kinds.items()}, "tasks": tasks}
+        """The entries of ``scores.json`` from the ``history_row`` of each kind."""
+        return dict(kinds)
 
     def counts(self, n_inputs: Mapping[str, int]) -> Json:
-        """The number of examples by task and set, of ``inputs`` of the training examples, and of ``rows``."""
-        return {"tasks": {data.name: self._counts(data, n_inputs) for data in self._setup.tasks}, **self._n_rows}
+        """The number of examples by set, of ``inputs`` of the training examples, and of ``rows``."""
+        counts = self._counts(self._setup.tasks[0], n_inputs)
+        if self._setup.self_labelled:
+            counts["unlabelled"] = len(self._setup.self_labelled)
+        return {**counts, **{kind: sum(counts[kind].values()) for kind in ("dev", "test")}, **self._n_rows}
 
     def _counts(self, data: TaskData, n_inputs: Mapping[str, int]) -> Json:
         sets = {
@@ -175,52 +173,54 @@ class SharedTasks:
 
     def predictions(self, folder: Path, task: str, name: str) -> Path:
         """The file of a seed's predictions for a test set."""
+        return folder / PREDICTIONS
+
+    def write(self, folder: Path) -> None:
+        """Write the weights of tasks that are not part of the ``host``."""
+
+
+class SharedTasks(SingleTask):
+    """An encoder with a part for each task, and its files, which are laid out by task."""
+
+    def _open(self, seed: int) -> Any:
+        tasks = self._setup.tasks
+        heads = {data.name: head_spec(data.task, data.adapter) for data in tasks if data.adapter is not None}
+        return open_multitask(self._setup.checkpoint, heads, self._rows, seed)
+
+    @property
+    def host(self) -> Any:
+        return self.model.encoder
+
+    def freeze(self) -> None:
+        self.model.freeze()
+
+    def score(self, tasks: Sets) -> float | None:
+        """The average over all sets of all tasks."""
+        metrics = {data.name: data.metric for data in self._setup.tasks}
+        return average(metric_of(scores, metrics[task]) for task, sets in tasks.items() for scores in sets.values())
+
+    def history_row(self, kind: str, tasks: Sets) -> Json:
+        return {"average": self.score(tasks), "tasks": tasks}
+
+    def scores_file(self, kinds: Mapping[str, Json]) -> Json:
+        """The averages, and the sets by task."""
+        tasks = {
+            data.name: {kind: row["tasks"][data.name] for kind, row in kinds.items() if data.name in row["tasks"]}
+            for data in self._setup.tasks
+        }
+        return {"average": {kind: row["average"] for kind, row in kinds.items()}, "tasks": tasks}
+
+    def counts(self, n_inputs: Mapping[str, int]) -> Json:
+        return {"tasks": {data.name: self._counts(data, n_inputs) for data in self._setup.tasks}, **self._n_rows}
+
+    def predictions(self, folder: Path, task: str, name: str) -> Path:
         task_folder = folder / TASKS / task
         task_folder.mkdir(parents=True, exist_ok=True)
         return task_folder / f"predictions-{name}.jsonl"
 
     def write(self, folder: Path) -> None:
-        """Write each task's own weights."""
         for data in self._setup.tasks:
             write_part(self.model, data.name, folder / TASKS / data.name)
-
-
-class SingleTask(SharedTasks):
-    """A single task without an adapter: its head is that of transformers, and its files do not name the task."""
-
-    def _open(self, seed: int) -> Any:
-        [data] = self._setup.tasks
-        head, shape = data.task.head, data.task.head_shape
-        return open_model(self._setup.checkpoint, head, data.task.head_config(), self._rows, seed, shape)
-
-    @property
-    def host(self) -> Any:
-        return self.model
-
-    def freeze(self) -> None:
-        """Nothing: all weights are trained."""
-
-    def score(self, tasks: Sets) -> float | None:
-        [scores] = tasks[""].values()
-        return metric_of(scores, self._setup.tasks[0].metric)
-
-    def history_row(self, kind: str, tasks: Sets) -> Json:
-        return tasks[""][kind]
-
-    def scores_file(self, kinds: Mapping[str, Json]) -> Json:
-        return dict(kinds)
-
-    def counts(self, n_inputs: Mapping[str, int]) -> Json:
-        counts = self._counts(self._setup.tasks[0], n_inputs)
-        if self._setup.self_labelled:
-            counts["unlabelled"] = len(self._setup.self_labelled)
-        return {**counts, **{kind: sum(counts[kind].values()) for kind in ("dev", "test")}, **self._n_rows}
-
-    def predictions(self, folder: Path, task: str, name: str) -> Path:
-        return folder / PREDICTIONS
-
-    def write(self, folder: Path) -> None:
-        """Nothing: the head is part of the model."""
 
 
 class FinetuneRun:
@@ -235,7 +235,7 @@ class FinetuneRun:
         self.seed = seed
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self.state = folder / ".state"
+        self.state = folder / STATE
         self.record = _Record()
         items = {
             data.name: data.task.training(setup.training_examples(data), data.encoder, seed, setup.progress)
@@ -261,7 +261,7 @@ class FinetuneRun:
             self._chance[data.name] = dataset.chance
             datasets.append(replace(dataset, task=data.name or None, n_examples=len(data.train)))
         sampler = BatchSampler(datasets, setup.train, seed, setup.sampling)
-        self.training = Training(self.model, sampler, setup.machine, setup.run.max_tokens)
+        self.training = Training(self.model, sampler, setup.machine, setup.max_tokens)
 
     def train(self, later: int = 0) -> None:
         """Make the remaining steps; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk.
@@ -344,7 +344,7 @@ class FinetuneRun:
         """The outputs of the current model for a set of ``kind`` ``dev`` or ``test``."""
         setup = self.setup
         inference = Inference(
-            setup.run.max_tokens,
+            setup.max_tokens,
             data.encoder.special.pad,
             setup.machine.autocast,
             memory=self._memory,
@@ -426,7 +426,7 @@ class FinetuneRun:
         """
         if not self.setup.machine.is_first:
             return
-        saved_epoch = _Record.of_state(self.state).best_epoch if self.state.is_dir() else 0
+        saved_epoch = _Record.of_state(self.state).best_epoch if self.state.is_file() else 0
         for path in self.folder.glob(".best*"):
             if path != self.best_file(saved_epoch):
                 path.unlink()

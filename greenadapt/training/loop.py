@@ -1,28 +1,28 @@
 """The training loop, a generator of optimizer steps, and the training state from which a killed run resumes."""
 
+import json
 import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from greenadapt.config import RunConfig
+from greenadapt.config import SessionOptions
 from greenadapt.errors import InputError, pluralize, time_left
 from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.weights import takes_segments, write_tensors
 from greenadapt.progress import Progress, handle_signals
-from greenadapt.store.files import Json, beside, hash_file, hash_json, read_own, replace_folder, write_json
+from greenadapt.store.arrays import ArrayFile
+from greenadapt.store.files import Json, parse_own, sync_file
 from greenadapt.training.batches import Batch, BatchDivider, loss_sum
 from greenadapt.training.sampling import BatchSampler, Purpose, SampledBatch, random_bits
 
-TENSORS, POSITION, RECORD = "state.safetensors", "state.json", "record.json"
 MAX_NORM = 1.0
 """The largest norm of the gradient; a longer one is clipped."""
 # Small sets have epochs of a few steps, and the state is three times the model.
@@ -30,54 +30,33 @@ CHECKPOINT_STEPS, _SECONDS_BETWEEN_EPOCHS_SAVED = 500, 60
 _ENOUGH_STEPS, _ENOUGH_SECONDS = 10, 20
 """An estimate of time needs so many steps, or so long, after the first step, in which the model is set up."""
 _WORTH_NOTING = 20  # seconds
-STATE_HINT = "remove this folder to train from the beginning"
+STATE_HINT = "remove this file to train from the beginning"
 
 
-def save_state(folder: Path, tensors: Mapping[str, torch.Tensor], position: "Position", record: Json) -> None:
-    """Write the state of a run as ``folder``: tensors by name, its position, and the record of its caller.
+def save_state(
+    file: Path, tensors: Mapping[str, torch.Tensor], number: int, shrink: float = 1.0, record: Json | None = None
+) -> None:
+    """Write the state of a run: tensors by name, the ``number`` of finished steps, ``Training.shrink``, and the record
+    of its caller.
 
     It is atomic: a kill at any moment leaves the previous state or the new one.
     """
-    work = beside(folder, "new")
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    write_tensors(tensors, work / TENSORS)
-    write_json(work / RECORD, record)
-    write_json(work / POSITION, asdict(replace(position, seal=_seal(work, position))))
-    replace_folder(work, folder)
+    part = file.with_name(f"{file.name}.part")
+    part.parent.mkdir(parents=True, exist_ok=True)
+    write_tensors(tensors, part, {"number": str(number), "shrink": repr(shrink), "record": json.dumps(record or {})})
+    sync_file(part)
+    part.replace(file)
 
 
-def _seal(folder: Path, position: "Position") -> str:
-    """A hash of the whole state, which a damaged one does not have."""
-    return hash_json([position.number, position.shrink, hash_file(folder / TENSORS), hash_file(folder / RECORD)])
+def load_state(file: Path) -> tuple[dict[str, torch.Tensor], int, float] | None:
+    """What ``save_state`` wrote but for the record, the tensors on the CPU; ``None`` if there is no file.
 
-
-@dataclass(frozen=True)
-class Position:
-    """What a state says beside its tensors."""
-
-    number: int
-    """Finished steps."""
-    shrink: float
-    seal: str = ""
-    """See ``_seal``."""
-
-
-def load_state(folder: Path) -> tuple[dict[str, torch.Tensor], Position] | None:
-    """The tensors, on the CPU, and the position in ``folder``, or ``None``; raises ``InputError`` if it is damaged."""
-    previous = beside(folder, "old")
-    if not folder.exists() and previous.exists():  # killed between two renames, where folders cannot be exchanged
-        with suppress(FileNotFoundError):  # another process of the run renamed it
-            previous.rename(folder)
-    if not (folder / POSITION).is_file():
+    Raises ``InputError`` if it is damaged.
+    """
+    if not file.is_file():
         return None
-    position = read_own(folder / POSITION, Position, "training state", STATE_HINT)
-    try:
-        if position.seal != _seal(folder, position):
-            raise InputError(f"{folder} is damaged: it is not as it was saved", STATE_HINT)
-        return load_file(folder / TENSORS), position
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{folder / TENSORS} cannot be read ({error})", STATE_HINT) from None
+    metadata = ArrayFile(file).metadata
+    return load_file(file), int(metadata["number"]), float(metadata["shrink"])
 
 
 def remove_state(folder: Path) -> None:
@@ -148,8 +127,8 @@ class RunRecord:
 
     @classmethod
     def of_state(cls, state: Path) -> Self:
-        """The record saved with the training state in the folder ``state``; raises ``InputError`` if it is broken."""
-        return read_own(state / RECORD, cls, "training state", STATE_HINT)
+        """The record saved with the training state in the file ``state``; raises ``InputError`` if it is damaged."""
+        return parse_own(ArrayFile(state).metadata["record"], cls, state, STATE_HINT)
 
     def end_epoch(self, step: Step) -> Json:
         """The history entry of the epoch that ends with ``step``; its loss is the mean over its steps."""
@@ -169,7 +148,7 @@ class Training:
     """
 
     def __init__(
-        self, model: Any, sampler: BatchSampler, machine: Machine, max_tokens: int = RunConfig.max_tokens
+        self, model: Any, sampler: BatchSampler, machine: Machine, max_tokens: int = SessionOptions.max_tokens
     ) -> None:
         train = sampler.train
         self.model = model
@@ -264,30 +243,29 @@ class Training:
                     saved = time.monotonic()
                 stop.raise_if_requested()
 
-    def save(self, folder: Path, record: Json | None = None) -> None:
-        """Write the state and ``record`` atomically as ``folder``; all processes call it, and the first writes."""
+    def save(self, file: Path, record: Json | None = None) -> None:
+        """Write the state and ``record`` atomically as ``file``; all processes call it, and the first writes."""
         if self._machine.is_first:
             tensors = {f"weights/{name}": weight for name, weight in self._weights.items()}
             for name, weight in self._weights.items():
                 moments = self._optimizer.state.get(weight, {})
                 tensors |= {f"{kind}/{name}": moments[kind] for kind in _MOMENTS if kind in moments}
-            save_state(folder, tensors, Position(self.number, self.shrink), record or {})
+            save_state(file, tensors, self.number, self.shrink, record)
         self._machine.wait()
 
-    def restore(self, folder: Path) -> bool:
-        """Restore the state in ``folder``, before ``train_steps``; return ``False`` if there is none.
+    def restore(self, file: Path) -> bool:
+        """Restore the state in ``file``, before ``train_steps``; return ``False`` if there is none.
 
         It must be of the same model, settings and examples, which the caller knows by the key of the result. Raises
         ``InputError`` if it is broken.
         """
-        state = load_state(folder)
-        number = 0 if state is None else state[1].number
+        state = load_state(file)
+        number = 0 if state is None else state[1]
         if self._machine.gather_max(number) != -self._machine.gather_max(-number):
-            raise InputError(f"the processes do not see the same {folder}", "train in a folder that all machines share")
+            raise InputError(f"the processes do not see the same {file}", "train in a folder that all machines share")
         if state is None:
             return False
-        tensors, position = state
-        self.number, self.shrink = position.number, position.shrink
+        tensors, self.number, self.shrink = state
         adam = {}
         with torch.no_grad():
             for i, (name, weight) in enumerate(self._weights.items()):

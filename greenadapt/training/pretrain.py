@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from greenadapt.checkpoints.layout import HISTORY, SCORES
+from greenadapt.checkpoints.layout import HEAD_STATE, HISTORY, SCORES, STATE
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import PretrainConfig, RunConfig, TrainConfig
+from greenadapt.config import PretrainConfig, SessionOptions, TrainConfig
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel, MemoryReader
 from greenadapt.models.mlm import OpenedMaskedLM, open_masked_lm, write_masked_lm
@@ -40,9 +40,9 @@ class Pretraining:
     """``train``, and those that are measured: ``heldout``, of the domain, and ``general``, which shows forgetting."""
     config: PretrainConfig
     train: TrainConfig
-    run: RunConfig
     machine: Machine
     progress: Progress
+    max_tokens: int = SessionOptions.max_tokens
     general: GeneralModel | None = None
     """The general model that is the memory of the trained one."""
 
@@ -88,7 +88,7 @@ class PretrainRun:
         setup = self.setup
         if self.opened.has_new_head and setup.config.head_steps:
             self._train_head()
-        state = self.folder / ".state"
+        state = self.folder / STATE
         if self._restore(self.training, state):
             setup.progress.note(f"resuming from step {self.training.number:,}")
         else:
@@ -103,7 +103,7 @@ class PretrainRun:
     def _training_of(self, train: TrainConfig) -> Training:
         setup = self.setup
         sampler = BatchSampler([self._dataset], train, setup.config.seed)
-        return Training(self.opened.model, sampler, setup.machine, setup.run.max_tokens)
+        return Training(self.opened.model, sampler, setup.machine, setup.max_tokens)
 
     def _train_head(self) -> None:
         """Train a new head with a frozen encoder."""
@@ -115,7 +115,7 @@ class PretrainRun:
         # max_steps ends the training: an epoch has at least one step.
         train = replace(setup.train, epochs=steps, max_steps=steps, learning_rate=HEAD_LEARNING_RATE)
         training = self._training_of(train)
-        state = self.folder / ".head"
+        state = self.folder / HEAD_STATE
         if self._restore(training, state) and training.number < training.n_steps:
             setup.progress.note(f"resuming from step {training.number:,} of the new head")
         if training.number < training.n_steps:
@@ -149,7 +149,7 @@ class PretrainRun:
         for name, sample in sets.items():
             n_inputs = sum(map(len, sample.samples.values()))
             with setup.progress.bar(f"{name} text", n_inputs, "inputs") as bar:
-                losses[name] = sample.losses(self.opened.model, setup.machine, setup.run.max_tokens, bar)
+                losses[name] = sample.losses(self.opened.model, setup.machine, setup.max_tokens, bar)
         return losses
 
     def finish(self, whole: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TextOptions, TrainConfig
+from greenadapt.config import MemoryConfig, PretrainConfig, TextOptions, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.stages.pretrain import PretrainRequest
 from tests.cli.test_finetune import as_options
@@ -73,7 +73,7 @@ def test_every_setting(run_alone: Run, text: str, monkeypatch: pytest.MonkeyPatc
             *("any", (text,), "b.txt", TextOptions("jsonl", ("body",))),
             config=PretrainConfig(**config),
             training=TrainConfig(**training),
-            run=RunConfig(max_tokens=99),
+            max_tokens=99,
             memory="base",
             memory_config=MemoryConfig("gated", "gate", (2,), "0-1", "normal", project=True, frozen=False),
         )

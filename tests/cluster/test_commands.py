@@ -34,7 +34,7 @@ def spoil(nodes: Any, folder: Path) -> None:
     while not (works := [*folder.glob(".ner-base*")]):
         time.sleep(0.02)
     (works[0] / "seeds" / "1" / "scores.json").mkdir(parents=True)
-    while not [*folder.rglob(".state/*")]:
+    while not [*folder.rglob(".state.safetensors")]:
         time.sleep(0.05)
     nodes.remove_node(nodes.worker_nodes.copy().pop(), allow_graceful=False)
 

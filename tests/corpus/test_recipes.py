@@ -183,7 +183,7 @@ def test_commands_read_it_and_know_it_again(run_alone: Run, tiny_model: Callable
     assert first["status"] == "done"
     for again in (prepare("-", TEXT), prepare(first["facts"]["corpus"])):
         assert (again["status"], again["folder"]) == ("up to date", first["folder"])
-    assert "read by corpus prepare, w2v and adapt" in run_alone("align", "-c", "-", code=2).stderr
+    assert "only corpus prepare, w2v and adapt read" in run_alone("align", "-c", "-", code=2).stderr
 
 
 def test_lenient_skips_broken_lines(run_alone: Run, tiny_model: Callable[..., Path]) -> None:

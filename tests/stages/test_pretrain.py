@@ -10,7 +10,7 @@ import transformers
 from safetensors.numpy import load_file
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TextOptions, TrainConfig
+from greenadapt.config import MemoryConfig, PretrainConfig, TextOptions, TrainConfig
 from greenadapt.errors import ConflictError, InputError, UsageError
 from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.pretrain import PretrainRequest, pretrain
@@ -88,7 +88,7 @@ def test_up_to_date_and_what_makes_it_anew(tiny_model: TinyModel, tmp_path: Path
     assert set(first.manifest.inputs) == {"model", "text 1", "general text"}
     assert set(first.manifest.facts["losses"]) == {"heldout", "general"}
     assert not pretrain(session(tmp_path), first_request).fresh
-    assert not pretrain(session(tmp_path), replace(first_request, run=RunConfig(max_tokens=999))).fresh
+    assert not pretrain(session(tmp_path), replace(first_request, max_tokens=999)).fresh
     text_file(tmp_path / "general.txt", 10, 6)
     with pytest.raises(ConflictError, match=r"holds another result \(general text changed\)"):
         pretrain(session(tmp_path), first_request)

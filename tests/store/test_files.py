@@ -15,7 +15,6 @@ from greenadapt.store.files import (
     read_object,
     read_small,
     real_folder,
-    replace_folder,
     short,
 )
 
@@ -92,26 +91,17 @@ def test_a_folder_behind_a_symlink_is_its_target(tmp_path: Path) -> None:
     assert real_folder(tmp_path / "other") == tmp_path / "other"
 
 
-def work_folder(parent: Path, text: str) -> Path:
-    work = parent / "work"
+def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, place = tmp_path / "work", tmp_path / "place"
     (work / "sub").mkdir(parents=True)
     for file in ("file.txt", "sub/file.txt"):
-        (work / file).write_text(text)
-    return work
-
-
-def test_a_folder_is_on_the_disk_before_it_takes_the_place_of_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "place"
-    publish_folder(work_folder(tmp_path, "old"), folder)
-    synced = record(monkeypatch, lambda: (folder / "file.txt").read_text())
-    replace_folder(work_folder(tmp_path, "new"), folder)
-    assert (folder / "sub" / "file.txt").read_text() == "new"
-    for path in (folder, *folder.rglob("*")):
+        (work / file).write_text("new")
+    synced = record(monkeypatch, lambda: "new" if place.exists() else "old")
+    publish_folder(work, place)
+    assert (place / "sub" / "file.txt").read_text() == "new"
+    for path in (place, *place.rglob("*")):
         assert synced[path.stat().st_ino] == ["old"], path
-    assert synced[tmp_path.stat().st_ino][-1] == "new"
-    assert [path.name for path in tmp_path.iterdir()] == ["place"]
+    assert synced[tmp_path.stat().st_ino] == ["new"]
 
 
 def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:

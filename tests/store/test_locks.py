@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from greenadapt.errors import ConflictError, LockedError
-from greenadapt.store.files import beside
 from greenadapt.store.locks import holder, lock
 from greenadapt.store.outputs import open_file
 from tests.support.processes import held
@@ -99,7 +98,7 @@ def test_a_child_does_not_keep_the_lock_of_its_dead_parent(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc")
-@pytest.mark.parametrize("write", [lambda path: open_file(path, "w"), lambda path: lock(beside(path, "lock"), path)])
+@pytest.mark.parametrize("write", [lambda path: open_file(path, "w"), lambda path: lock(path.with_name("lock"), path)])
 def test_why_it_cannot_be_created_is_one_error(tmp_path: Path, write: Callable[[Path], Any]) -> None:
     (tmp_path / "file").touch()
     for out, reason in ((tmp_path / "file" / "out", f"{tmp_path / 'file'} is not a folder"), (Path("/proc/out"), ".+")):

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import Precision, RunConfig
+from greenadapt.config import Precision
 from greenadapt.models.machine import Machine
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder, TaskData
@@ -40,7 +40,6 @@ def make_setup(model: Path, folder: Path, *, contrary: bool = False, **train: An
         tasks=(TaskData("", fitted, encoder, train_set, {"dev": dev}, {"test": test}, None, fitted.main),),
         checkpoint=checkpoint,
         train=replace(TRAIN, **train),
-        run=RunConfig(),
         machine=Machine.start("float32"),
         progress=Notes(),
     )

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TrainConfig
+from greenadapt.config import MemoryConfig, PretrainConfig, TrainConfig
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel
 from greenadapt.progress import Silent
@@ -41,7 +41,6 @@ def setup(model: Path, folder: Path, **changes: Any) -> Pretraining:
         texts={"train": train, "heldout": heldout, "general": general},
         config=CONFIG,
         train=TRAIN,
-        run=RunConfig(),
         machine=Machine.start("float32"),
         progress=Silent(),
     )

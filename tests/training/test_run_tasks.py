@@ -11,11 +11,13 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+from greenadapt.checkpoints.layout import STATE
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import AdapterConfig, MemoryConfig, RunConfig, SamplingConfig, TrainConfig
+from greenadapt.config import AdapterConfig, MemoryConfig, SamplingConfig, TrainConfig
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel
 from greenadapt.progress import Silent
+from greenadapt.store.arrays import ArrayFile
 from greenadapt.tasks.base import Encoder, TaskData, make_task
 from greenadapt.training.finetune import FinetuneRun, FinetuneSetup
 from tests.support.processes import digests
@@ -47,7 +49,6 @@ def make_setup(
         checkpoint=checkpoint,
         train=replace(TRAIN, **train),
         sampling=SamplingConfig(steps_per_epoch=5),
-        run=RunConfig(),
         machine=Machine.start("float32"),
         progress=Notes(),
     )
@@ -119,7 +120,7 @@ def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: 
     stopped = FinetuneRun(replace(setup, progress=Signalling(signal.SIGTERM, 8)), 3, tmp_path / "again")
     with pytest.raises(SystemExit):
         stopped.train()
-    assert read_json(tmp_path / "again" / ".state" / "state.json")["number"] == 8
+    assert ArrayFile(tmp_path / "again" / STATE).metadata["number"] == "8"
     resumed = replace(setup, progress=Notes())
     train_and_finish(FinetuneRun(resumed, 3, tmp_path / "again"), tmp_path / "whole2")
     assert isinstance(resumed.progress, Notes)

@@ -61,7 +61,7 @@ def compare(session: Session, request: FinetuneRequest, models: Sequence[str] = 
     if models:
         runs = [run.with_prefix(name) for name, run in zip(names, runs, strict=True)]
     train_on_cluster(session, runs, names if models else ())
-    results = [run_together(run) for run in in_order(runs)]
+    results = [run_together(run.session, run.job, run.request.training.precision, run.build) for run in in_order(runs)]
     return Comparison(results, _rows(request, results) if request.is_plain and request.test is not None else [])
 
 
@@ -196,10 +196,10 @@ def _measure(run: Finetuning, examples: Sequence[Any]) -> dict[str, Array]:
 
     Returns its statistics by view, (n_seeds, n_examples, m), see ``Task.statistics``.
     """
-    result = run_together(run)
+    precision, max_tokens = run.request.training.precision, run.request.max_tokens
+    result = run_together(run.session, run.job, precision, run.build)
     views = VIEWS if has_added_words(run.start.model.folder) else VIEWS[1:2]
     statistics: dict[str, list[Array]] = {view: [] for view in views}
-    precision, max_tokens = run.request.training.precision, run.request.run.max_tokens
     for seed in run.request.seeds:
         reading = ReadingOptions(views[0], seed=seed, precision=precision, max_tokens=max_tokens)
         opened = OpenedModel.open(TaskFolder.open(str(result.path), seed), reading)

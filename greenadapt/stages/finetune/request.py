@@ -1,12 +1,12 @@
 """A fine-tuning request: its starting model, its tasks with their examples, and its seeds."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
-from statistics import fmean, median_low, stdev
+from statistics import median_low
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,8 @@ from greenadapt.config import (
     PAPER,
     AdapterConfig,
     MemoryConfig,
-    RunConfig,
     SamplingConfig,
+    SessionOptions,
     TaskConfig,
     TrainConfig,
     paper_values,
@@ -36,7 +36,7 @@ from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.progress import PrefixedProgress, Progress, Silent
 from greenadapt.store.files import Json
 from greenadapt.tasks.base import Encoder, Task, TaskData, make_task
-from greenadapt.tasks.metrics import choose_metric, metric_of
+from greenadapt.tasks.metrics import choose_metric
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
 from greenadapt.tokenization.added_words import WORDS_FILE
 
@@ -66,43 +66,6 @@ def find_undertrained(seeds: Sequence[Json]) -> dict[int, str]:
             elif last > max(_OUTLYING * median, chance / 10):
                 found[seed["seed"]] = f"{ended}, that of other seeds at {median:.2g}"
     return found
-
-
-def summary(pool: str, metrics: Mapping[str, str], finished: Sequence[Json]) -> Json:
-    """``scores.json`` of tasks that share an encoder, from the scores of the ``finished`` seeds: the main score by task
-    and set, and the average over all sets of all tasks (arXiv 1902.02671, table 2), each as the mean over the seeds
-    and, of several seeds, the sample standard deviation.
-
-    ``metrics`` names the metric of each task, see ``metric_of``.
-    """
-    first = finished[0]
-    return {
-        "pool": pool,
-        "metrics": dict(metrics),
-        "average": {kind: _over_seeds([seed["average"][kind] for seed in finished]) for kind in first["average"]},
-        "tasks": {
-            task: {
-                kind: {
-                    name: _over_seeds([metric_of(seed["tasks"][task][kind][name], metrics[task]) for seed in finished])
-                    for name in sets
-                }
-                for kind, sets in kinds.items()
-            }
-            for task, kinds in first["tasks"].items()
-        },
-        "seeds": list(finished),
-        "undertrained": [*find_undertrained(finished)],
-    }
-
-
-def _over_seeds(values: Sequence[float | None]) -> Json:
-    """Mean and sample standard deviation; ``None`` if a seed has no value."""
-    numbers = [value for value in values if value is not None]
-    is_complete = len(numbers) == len(values)
-    over: Json = {"mean": fmean(numbers) if is_complete else None}
-    if len(values) > 1:
-        over["std"] = stdev(numbers) if is_complete else None
-    return over
 
 
 @dataclass(frozen=True)
@@ -140,7 +103,7 @@ class FinetuneRequest:
     training: TrainConfig = field(default_factory=TrainConfig)
     automatic: Collection[str] = ()
     """The settings of ``training`` that the user left to greenadapt: a finished result keeps its own."""
-    run: RunConfig = field(default_factory=RunConfig)
+    max_tokens: int = SessionOptions.max_tokens
     seeds: tuple[int, ...] = (0,)
     save_logits: bool = False
     """Whether to keep the logits of both views on the test set; for a single task only."""

@@ -3,17 +3,18 @@
 It runs in this process, or in several that a launcher started.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING
 
 from greenadapt.checkpoints.layout import (
     MULTITASK_FILE,
     SCORES,
     SEEDS,
+    STATE,
     TASK_FILE,
     TASKS,
     n_weights,
@@ -21,6 +22,7 @@ from greenadapt.checkpoints.layout import (
 )
 from greenadapt.checkpoints.provenance import adapted_input, model_facts
 from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import Precision
 from greenadapt.corpus.opening import require_source, source_input
 from greenadapt.errors import InputError
 from greenadapt.models.adapters.shape import AdapterShape, layer_parts
@@ -32,7 +34,6 @@ from greenadapt.stages.finetune.request import (
     has_added_words,
     read_task_data,
     read_unlabelled,
-    summary,
 )
 from greenadapt.stages.session import FINETUNE, RUNS, Session, card_origin, data_name, join_names
 from greenadapt.store.files import Json, write_json
@@ -47,43 +48,25 @@ if TYPE_CHECKING:
     from greenadapt.training.finetune import FinetuneSetup
 
 
-class TrainingStage(ABC):
-    """A stage that trains, in one process or in several together."""
+def run_together(
+    session: Session, job: Job, precision: Precision, build: "Callable[[Session, Machine | None, Path], Outcome]"
+) -> Result:
+    """Run a stage that trains: all processes ``build``, the first one reports progress and publishes the result.
 
-    session: Session
-    request: Any
-
-    @property
-    @abstractmethod
-    def job(self) -> Job:
-        """What determines the result."""
-
-    @abstractmethod
-    def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
-        """Write into a work folder, in all processes; ``open_machine`` is called late, since it imports torch."""
-
-    def machine(self) -> "Machine":
-        """Start the machine to train on."""
-        from greenadapt.models.machine import Machine
-
-        return Machine.start(self.request.training.precision)
-
-
-def run_together(stage: TrainingStage) -> Result:
-    """Run a stage: all processes build, the first one reports progress and publishes the result.
-
-    Raises ``InputError`` in the other processes if the first one failed.
+    A single process passes no machine on: ``build`` reads its data before it starts one, which imports torch. Raises
+    ``InputError`` in the other processes if the first one failed.
     """
-    session = stage.session
     if launched_processes()[1] == 1:
-        return session.run(stage.job, partial(stage.build, session, stage.machine))
-    machine = stage.machine()
+        return session.run(job, partial(build, session, None))
+    from greenadapt.models.machine import Machine
+
+    machine = Machine.start(precision)
     if not machine.is_first:
         work = machine.broadcast(None)
         if work is not None:
-            stage.build(replace(session, progress=Silent()), lambda: machine, Path(work))
+            build(replace(session, progress=Silent()), machine, Path(work))
             machine.wait()
-        result = session.place(stage.job).find(stage.job)
+        result = session.place(job).find(job)
         if result is None:
             raise InputError("the first process failed", "see its error message")
         return result
@@ -92,10 +75,10 @@ def run_together(stage: TrainingStage) -> Result:
     def build_and_share(work: Path) -> Outcome:
         nonlocal is_shared
         is_shared = machine.broadcast(str(work)) is not None
-        return stage.build(session, lambda: machine, work)
+        return build(session, machine, work)
 
     try:
-        result = session.run(stage.job, build_and_share)
+        result = session.run(job, build_and_share)
     finally:
         if not is_shared:
             machine.broadcast(None)
@@ -112,7 +95,7 @@ def check_finetune(session: Session, request: FinetuneRequest, folder: Path | No
     start = Start.of(request.model, request.memory, request.memory_config)
     for source in request.sources().values():
         require_source(source)
-    run = (SingleTaskFinetuning if request.is_plain else Finetuning)(session, request, start)
+    run = (Finetuning if request.is_plain else MultitaskFinetuning)(session, request, start)
     if session.out is None and folder is not None:
         run = replace(run, session=replace(session, out=folder / default_name(run)))
     run.inputs  # noqa: B018  (hashes the files before anything is trained)
@@ -144,8 +127,8 @@ def read_scores(folder: Path) -> Json:
 
 
 @dataclass(frozen=True)
-class Finetuning(TrainingStage):
-    """One run of the stage, on tasks that share an encoder."""
+class Finetuning:
+    """One run of the stage, on a single task; its folder holds a transformers model with a head."""
 
     session: Session
     request: FinetuneRequest
@@ -169,12 +152,13 @@ class Finetuning(TrainingStage):
 
     @property
     def job(self) -> Job:
+        """What determines the result."""
         return Job(
             FINETUNE,
             self.config(),
             self.inputs,
             named={"model": model_facts(self.start.model)},
-            checkpoints=(f"{SEEDS}/*/.state/*", f"{SEEDS}/*/.first/.state/*", f"{SEEDS}/*/{SCORES}"),
+            checkpoints=(f"{SEEDS}/*/{STATE}", f"{SEEDS}/*/.first/{STATE}", f"{SEEDS}/*/{SCORES}"),
             card=self.card,
         )
 
@@ -188,12 +172,12 @@ class Finetuning(TrainingStage):
 
     def build_seed(self, session: Session, work: Path, seed: int) -> None:
         """Train one seed in ``work``, side by side with other processes."""
-        _train_seed(self._setup(session, self.machine), work, seed, self.request.seeds[0])
+        _train_seed(self._setup(session, None), work, seed, self.request.seeds[0])
 
-    def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
+    def build(self, session: Session, machine: "Machine | None", work: Path) -> Outcome:
         """Train every unfinished seed, and write what all seeds share into ``work``."""
         request = self.request
-        setup = self._setup(session, open_machine)
+        setup = self._setup(session, machine)
         tasks, machine = setup.tasks, setup.machine
         from greenadapt.training.loop import remove_state
 
@@ -222,33 +206,27 @@ class Finetuning(TrainingStage):
                 )
         totals, task_facts = self.totals(tasks, counts)
         facts = {"model": model_facts(self.start.model), **task_facts, "scores": {**scores, "seeds": len(finished)}}
-        return Outcome(totals, facts | self._adapter_facts())
-
-    def _adapter_facts(self) -> Json:
-        """What the tasks' adapters add to the encoder, see ``count_adapters``."""
-        if self.request.adapter is None:
-            return {}
-        from greenadapt.models.adapters.kinds import count_adapters, make_meta_encoder
-
-        start = Checkpoint.open(self.start.model.folder)
-        encoder = make_meta_encoder({**start.config, "model_type": start.architecture.model_type}, str(start.folder))
-        return {"adapter": count_adapters(self.request.adapter, encoder, len(self.request.tasks))}
+        return Outcome(totals, facts)
 
     def summary(self, tasks: Sequence[TaskData], finished: list[Json]) -> Json:
         """``scores.json`` from the scores of the ``finished`` seeds."""
-        return summary(self.request.training.pool, {task.name: task.metric for task in tasks}, finished)
+        task, pool = tasks[0].task, self.request.training.pool
+        scores: Json = {"task": task.name, "main": task.main, "pool": pool, "seeds": finished}
+        scores["undertrained"] = [*find_undertrained(finished)]
+        if "test" in finished[0]:
+            scores |= over_seeds([seed["test"] for seed in finished])
+        if "dev" in finished[0]:
+            scores["dev"] = over_seeds([seed["dev"] for seed in finished])
+        return scores
 
     def totals(self, tasks: Sequence[TaskData], counts: Json) -> tuple[Json, Json]:
         """The counts of the manifest, and the part of its facts about the tasks."""
-        by_task = counts["tasks"].values()
-        totals = {"tasks": len(by_task)}
-        totals |= {name: sum(count[name] for count in by_task) for name in ("train", "inputs")}
-        totals |= {kind: sum(sum(count[kind].values()) for count in by_task) for kind in ("dev", "test")}
-        return {**totals, "rows": counts["rows"], "rows_used": counts["rows_used"]}, {"examples": counts["tasks"]}
+        return counts, {"task": tasks[0].task.name}
 
     def main_scores(self, scores: Json) -> tuple[str, Json]:
         """The name of the main score, and its values on the test and the development set in a seed's ``scores``."""
-        return "average", scores["average"]
+        main = make_task(self.request.tasks[0].config).main
+        return main, {kind: metric_of(scores[kind], main) for kind in ("test", "dev") if kind in scores}
 
     def prediction_settings(self, setup: "FinetuneSetup") -> Json:
         """The settings with which the trained model predicts."""
@@ -263,6 +241,110 @@ class Finetuning(TrainingStage):
 
     def describe(self, setup: "FinetuneSetup", work: Path) -> None:
         """Write the tokenizers, and the files that describe how to use the trained model."""
+        [data] = setup.tasks
+        copy_tokenizers(self.start.model.folder, work)
+        write_json(work / TASK_FILE, {**data.task.settings(), **self.prediction_settings(setup)})
+
+    def card(self, work: Path, outcome: Outcome, cost: Json) -> str:
+        """The text of ``README.md``."""
+        request, start = self.request, self.start
+        from greenadapt.report.cards import TaskCard
+
+        return TaskCard(
+            model=start.model.name,
+            **card_origin(self.session, start.model),
+            head=make_task(request.tasks[0].config).head,
+            task=read_described(work / TASK_FILE),
+            config=self.config(),
+            sources=request.sources(),
+            scores=read_described(work / SCORES),
+            counts=outcome.counts,
+            is_expanded=has_added_words(work),
+            cost=cost,
+        ).text()
+
+    def _setup(self, session: Session, machine: "Machine | None") -> "FinetuneSetup":
+        """The setup of all seeds; the data is read before torch is imported, which takes seconds."""
+        request, start = self.request, self.start
+        checkpoint = Checkpoint.open(start.model.folder)
+        if request.adapter is not None:
+            layer_parts(checkpoint.architecture.model_type)
+            width = checkpoint.setting("hidden_size", "dim")
+            AdapterShape.of(request.adapter, width, checkpoint.setting("num_hidden_layers", "n_layers"))
+        tasks = tuple(read_task_data(entry, checkpoint, request.adapter, session.progress) for entry in request.tasks)
+        start.report(tasks[0].encoder, session.progress)
+        request.note_chosen(len(tasks[0].train), session.progress, has_words=tasks[0].encoder.has_words)
+        file = request.unlabelled
+        unlabelled = [] if file is None else read_unlabelled(tasks[0], file, session.progress)
+        for name, source in request.sources().items():  # another model may have been trained in between
+            if source_input(source)["sha256"] != self.inputs[name]["sha256"]:
+                raise InputError(
+                    f"{source} changed since the command began", "run the command again when its files are finished"
+                )
+        from greenadapt.models.machine import Machine
+        from greenadapt.models.memory.general_model import GeneralModel
+        from greenadapt.training.finetune import FinetuneSetup
+
+        return FinetuneSetup(
+            tasks=tasks,
+            checkpoint=checkpoint,
+            train=request.training,
+            max_tokens=request.max_tokens,
+            machine=machine or Machine.start(request.training.precision),
+            progress=session.progress,
+            sampling=request.sampling,
+            save_logits=request.save_logits,
+            unlabelled=unlabelled,
+            general=None if start.memory is None else GeneralModel.open(start.memory),
+            hint_seed=None if any(entry.dev or entry.fold for entry in request.tasks) else request.seeds[0],
+        )
+
+
+class MultitaskFinetuning(Finetuning):
+    """A run on tasks that share an encoder; its folder holds the encoder, and a folder for each task."""
+
+    def summary(self, tasks: Sequence[TaskData], finished: list[Json]) -> Json:
+        """The main score by task and set, and the average over all sets of all tasks (arXiv 1902.02671, table 2), each
+        as the mean over the seeds and, of several seeds, the sample standard deviation.
+        """
+        first, metrics = finished[0], {task.name: task.metric for task in tasks}
+
+        def of_set(task: str, kind: str, name: str) -> Json:
+            return _over_seeds([metric_of(seed["tasks"][task][kind][name], metrics[task]) for seed in finished])
+
+        return {
+            "pool": self.request.training.pool,
+            "metrics": metrics,
+            "average": {kind: _over_seeds([seed["average"][kind] for seed in finished]) for kind in first["average"]},
+            "tasks": {
+                task: {kind: {name: of_set(task, kind, name) for name in sets} for kind, sets in kinds.items()}
+                for task, kinds in first["tasks"].items()
+            },
+            "seeds": finished,
+            "undertrained": [*find_undertrained(finished)],
+        }
+
+    def totals(self, tasks: Sequence[TaskData], counts: Json) -> tuple[Json, Json]:
+        by_task = counts["tasks"].values()
+        totals = {"tasks": len(by_task)}
+        totals |= {name: sum(count[name] for count in by_task) for name in ("train", "inputs")}
+        totals |= {kind: sum(sum(count[kind].values()) for count in by_task) for kind in ("dev", "test")}
+        totals |= {"rows": counts["rows"], "rows_used": counts["rows_used"]}
+        return totals, {"examples": counts["tasks"], "adapter": self._count_adapters()}
+
+    def main_scores(self, scores: Json) -> tuple[str, Json]:
+        return "average", scores["average"]
+
+    def _count_adapters(self) -> Json:
+        """What the tasks' adapters add to the encoder, see ``count_adapters``."""
+        assert self.request.adapter is not None
+        from greenadapt.models.adapters.kinds import count_adapters, make_meta_encoder
+
+        start = Checkpoint.open(self.start.model.folder)
+        encoder = make_meta_encoder({**start.config, "model_type": start.architecture.model_type}, str(start.folder))
+        return count_adapters(self.request.adapter, encoder, len(self.request.tasks))
+
+    def describe(self, setup: "FinetuneSetup", work: Path) -> None:
         copy_tokenizers(self.start.model.folder, work)
         for task in setup.tasks:
             assert task.adapter is not None
@@ -274,7 +356,6 @@ class Finetuning(TrainingStage):
         )
 
     def card(self, work: Path, outcome: Outcome, cost: Json) -> str:
-        """The text of ``README.md``."""
         from greenadapt.report.cards import MultitaskCard
 
         request, start = self.request, self.start
@@ -293,84 +374,15 @@ class Finetuning(TrainingStage):
             cost=cost,
         ).text()
 
-    def _setup(self, session: Session, open_machine: "Callable[[], Machine]") -> "FinetuneSetup":
-        """The setup of all seeds; the data is read before torch is imported, which takes seconds."""
-        request, start = self.request, self.start
-        checkpoint = Checkpoint.open(start.model.folder)
-        if request.adapter is not None:
-            layer_parts(checkpoint.architecture.model_type)
-            width = checkpoint.setting("hidden_size", "dim")
-            AdapterShape.of(request.adapter, width, checkpoint.setting("num_hidden_layers", "n_layers"))
-        tasks = tuple(read_task_data(entry, checkpoint, request.adapter, session.progress) for entry in request.tasks)
-        start.report(tasks[0].encoder, session.progress)
-        request.note_chosen(len(tasks[0].train), session.progress, has_words=tasks[0].encoder.has_words)
-        file = request.unlabelled
-        unlabelled = [] if file is None else read_unlabelled(tasks[0], file, session.progress)
-        for name, source in request.sources().items():  # another model may have been trained in between
-            if source_input(source)["sha256"] != self.inputs[name]["sha256"]:
-                raise InputError(
-                    f"{source} changed since the command began", "run the command again when its files are finished"
-                )
-        machine = open_machine()
-        from greenadapt.models.memory.general_model import GeneralModel
-        from greenadapt.training.finetune import FinetuneSetup
 
-        return FinetuneSetup(
-            tasks=tasks,
-            checkpoint=checkpoint,
-            train=request.training,
-            run=request.run,
-            machine=machine,
-            progress=session.progress,
-            sampling=request.sampling,
-            save_logits=request.save_logits,
-            unlabelled=unlabelled,
-            general=None if start.memory is None else GeneralModel.open(start.memory),
-            hint_seed=None if any(entry.dev or entry.fold for entry in request.tasks) else request.seeds[0],
-        )
-
-
-class SingleTaskFinetuning(Finetuning):
-    """A run on a single task; its folder holds a transformers model with a head."""
-
-    def summary(self, tasks: Sequence[TaskData], finished: list[Json]) -> Json:
-        task, pool = tasks[0].task, self.request.training.pool
-        scores: Json = {"task": task.name, "main": task.main, "pool": pool, "seeds": finished}
-        scores["undertrained"] = [*find_undertrained(finished)]
-        if "test" in finished[0]:
-            scores |= over_seeds([seed["test"] for seed in finished])
-        if "dev" in finished[0]:
-            scores["dev"] = over_seeds([seed["dev"] for seed in finished])
-        return scores
-
-    def totals(self, tasks: Sequence[TaskData], counts: Json) -> tuple[Json, Json]:
-        return counts, {"task": tasks[0].task.name}
-
-    def main_scores(self, scores: Json) -> tuple[str, Json]:
-        main = make_task(self.request.tasks[0].config).main
-        return main, {kind: metric_of(scores[kind], main) for kind in ("test", "dev") if kind in scores}
-
-    def describe(self, setup: "FinetuneSetup", work: Path) -> None:
-        [data] = setup.tasks
-        copy_tokenizers(self.start.model.folder, work)
-        write_json(work / TASK_FILE, {**data.task.settings(), **self.prediction_settings(setup)})
-
-    def card(self, work: Path, outcome: Outcome, cost: Json) -> str:
-        request, start = self.request, self.start
-        from greenadapt.report.cards import TaskCard
-
-        return TaskCard(
-            model=start.model.name,
-            **card_origin(self.session, start.model),
-            head=make_task(request.tasks[0].config).head,
-            task=read_described(work / TASK_FILE),
-            config=self.config(),
-            sources=request.sources(),
-            scores=read_described(work / SCORES),
-            counts=outcome.counts,
-            is_expanded=has_added_words(work),
-            cost=cost,
-        ).text()
+def _over_seeds(values: Sequence[float | None]) -> Json:
+    """Mean and sample standard deviation; ``None`` if a seed has no value."""
+    numbers = [value for value in values if value is not None]
+    is_complete = len(numbers) == len(values)
+    over: Json = {"mean": fmean(numbers) if is_complete else None}
+    if len(values) > 1:
+        over["std"] = stdev(numbers) if is_complete else None
+    return over
 
 
 def is_finished(work: Path, seed: int) -> bool:

@@ -18,7 +18,7 @@ from greenadapt.progress import Progress
 from greenadapt.report.tables import assessment
 from greenadapt.stages.finetune.compare import compare, cross_validate, finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import Finetuning, read_scores, run_together
+from greenadapt.stages.finetune.train import read_scores, run_together
 from greenadapt.stages.session import EXPAND
 from greenadapt.store.files import Json, write_json
 from greenadapt.store.results import MANIFEST, Manifest
@@ -151,10 +151,10 @@ def test_finished_folds_are_kept(ours: Path, tmp_path: Path, monkeypatch: pytest
     request = _request(ours, ner_file(tmp_path / "train.tsv"))
     trained: list[Any] = []
 
-    def stop(run: Finetuning) -> Any:
-        trained.append(run)
+    def stop(session: Any, *rest: Any) -> Any:
+        trained.append(session)
         progress = Signalling(signal.SIGINT, 3) if len(trained) == 3 else Notes()
-        return run_together(replace(run, session=replace(run.session, progress=progress)))
+        return run_together(replace(session, progress=progress), *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr("greenadapt.stages.finetune.compare.run_together", stop)

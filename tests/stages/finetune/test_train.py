@@ -255,9 +255,8 @@ def test_a_finished_seed_is_not_trained_again(
     assert not (work / "seeds/1/scores.json").exists()
     assert not (tmp_path / "run").exists()
     # As a kill just after the scores were written leaves it.
-    for name in (".state", "..state.new"):
-        (work / "seeds/0" / name).mkdir()
-    (work / "seeds/0/.best-1.safetensors").write_bytes(b"")
+    for name in (".state.safetensors", ".state.safetensors.part", ".best-1.safetensors"):
+        (work / "seeds/0" / name).write_bytes(b"")
     notes = Notes()
     result = finetune(noted(tmp_path, notes), request)
     assert trained == [0, 1, 1]
