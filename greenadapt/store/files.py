@@ -220,13 +220,13 @@ def write_json(path: Path, value: object) -> None:
         path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
-def replace_json(path: Path, value: object) -> None:
-    """``write_json``, atomically: a reader of ``path`` sees the whole old or the whole new content.
-
-    A killed process leaves at most a hidden file.
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """The hidden file to write in place of ``path``, whose place it takes at the end of the block: a reader of ``path``
+    sees the whole old or the whole new content. A killed process leaves at most the hidden file.
     """
     part = path.with_name(f".{path.name}.part")
-    write_json(part, value)
+    yield part
     sync_file(part)
     part.replace(path)
 

@@ -40,7 +40,7 @@ from greenadapt.store.files import (
     plain,
     publish_folder,
     read_own,
-    replace_json,
+    replacing,
     write_json,
 )
 from greenadapt.store.locks import lock
@@ -342,7 +342,8 @@ class Attempts:
 
     def write(self, work: Path) -> None:
         """Keep the record in ``work``."""
-        replace_json(work / ATTEMPTS, asdict(self))
+        with replacing(work / ATTEMPTS) as part:
+            write_json(part, asdict(self))
 
 
 def _begin(work: Path, job: Job) -> Attempts:

@@ -35,7 +35,7 @@ from greenadapt.models.weights import (
 )
 from greenadapt.progress import Bar, Progress
 from greenadapt.store.arrays import write_arrays
-from greenadapt.store.files import Json, write_json, write_lines
+from greenadapt.store.files import Json, replacing, write_json, write_lines
 from greenadapt.tasks.base import Encoder, Item, TaskData
 from greenadapt.tasks.metrics import average, metric_of
 from greenadapt.training.batches import Dataset, TaskDataset
@@ -309,9 +309,8 @@ class FinetuneRun:
         write_lines(self.folder / HISTORY, record.epochs)
         self._write(shrink, model_folder)
         # The scores are written last and atomically: they mark the seed as finished.
-        part = self.folder / f".{SCORES}"
-        write_json(part, scores | {"counts": self._parts.counts(self.n_inputs)})
-        part.replace(self.folder / SCORES)
+        with replacing(self.folder / SCORES) as part:
+            write_json(part, scores | {"counts": self._parts.counts(self.n_inputs)})
 
     def _attach(self, items: Sequence[Item]) -> MemoryInput | None:
         """Give the model, which is trained on ``items``, the general model as its memory; returns what reads for it,
@@ -430,10 +429,8 @@ class FinetuneRun:
         for path in self.folder.glob(".best*"):
             if path != self.best_file(saved_epoch):
                 path.unlink()
-        path = self.best_file(epoch)
-        part = path.with_name(f"{path.name}.part")
-        write_tensors(trained_weights(self.model), part, {"shrink": repr(self.training.shrink)})
-        part.replace(path)
+        with replacing(self.best_file(epoch)) as part:
+            write_tensors(trained_weights(self.model), part, {"shrink": repr(self.training.shrink)})
 
     def _read_best(self) -> float:
         """Load the weights of the best epoch into the model.

@@ -19,7 +19,7 @@ from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.weights import takes_segments, write_tensors
 from greenadapt.progress import Progress, handle_signals
 from greenadapt.store.arrays import ArrayFile
-from greenadapt.store.files import Json, parse_own, sync_file
+from greenadapt.store.files import Json, parse_own, replacing
 from greenadapt.training.batches import Batch, BatchDivider, loss_sum
 from greenadapt.training.sampling import BatchSampler, Purpose, SampledBatch, random_bits
 
@@ -41,11 +41,9 @@ def save_state(
 
     It is atomic: a kill at any moment leaves the previous state or the new one.
     """
-    part = file.with_name(f"{file.name}.part")
-    part.parent.mkdir(parents=True, exist_ok=True)
-    write_tensors(tensors, part, {"number": str(number), "shrink": repr(shrink), "record": json.dumps(record or {})})
-    sync_file(part)
-    part.replace(file)
+    metadata = {"number": str(number), "shrink": repr(shrink), "record": json.dumps(record or {})}
+    with replacing(file) as part:
+        write_tensors(tensors, part, metadata)
 
 
 def load_state(file: Path) -> tuple[dict[str, torch.Tensor], int, float] | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from greenadapt.errors import InputError, pluralize
-from greenadapt.store.files import Json, read_own, replace_json
+from greenadapt.store.files import Json, read_own, replacing, write_json
 from greenadapt.tasks.conll import Sentence
 from greenadapt.training.finetune import FinetuneRun, FinetuneSetup
 from greenadapt.training.loop import STATE_HINT
@@ -60,7 +60,8 @@ def second_setup(setup: FinetuneSetup, seed: int, folder: Path) -> FinetuneSetup
         )
     labels = _Labels(run.training.n_steps, [(sentence.words, sentence.tags or ()) for sentence in sentences])
     if setup.machine.is_first:
-        replace_json(file, asdict(labels))
+        with replacing(file) as part:
+            write_json(part, asdict(labels))
         shutil.rmtree(folder / _FIRST)
     setup.progress.note(
         f"seed {seed}: training again, with {pluralize(len(sentences), 'sentence')} that were predicted"

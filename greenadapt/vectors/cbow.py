@@ -12,7 +12,7 @@ from greenadapt.config import W2VConfig
 from greenadapt.errors import InputError, MissingError, ResourceError, first_line
 from greenadapt.progress import Progress, handle_signals
 from greenadapt.store.arrays import Array, ArrayFile, write_arrays
-from greenadapt.store.files import sync_file
+from greenadapt.store.files import replacing
 from greenadapt.vectors.engine.stream import Stream, Weights, aligned_zeros, padded_width
 from greenadapt.vectors.word_vectors import WordVectors
 
@@ -171,11 +171,8 @@ class _Checkpoint:
 
     def save(self, state: _State) -> None:
         """Save a state atomically."""
-        part_path = self.path.with_suffix(".part")
-        facts = {"epochs": str(state.epochs), "part": str(state.part)}
-        write_arrays(part_path, state.weights._asdict(), facts)
-        sync_file(part_path)
-        part_path.replace(self.path)
+        with replacing(self.path) as path:
+            write_arrays(path, state.weights._asdict(), {"epochs": str(state.epochs), "part": str(state.part)})
         self.saved = monotonic()
 
     def load(self, shape: tuple[int, int]) -> _State | None:

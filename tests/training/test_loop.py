@@ -184,7 +184,7 @@ def test_a_damaged_state_is_named(tmp_path: Path) -> None:
         load_state(file)
 
 
-@pytest.mark.parametrize("killed_at", ["write_tensors", "sync_file"])
+@pytest.mark.parametrize("killed_at", ["training.loop.write_tensors", "store.files.sync_file"])
 def test_a_kill_while_saving_leaves_a_whole_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
@@ -200,7 +200,7 @@ def test_a_kill_while_saving_leaves_a_whole_state(
     assert load_state(tmp_path / "state") is None
     save(1)
     with monkeypatch.context() as patch:
-        patch.setattr(loop, killed_at, kill)
+        patch.setattr(f"greenadapt.{killed_at}", kill)
         with pytest.raises(Killed):
             save(2)
     for number in (1, 2):
