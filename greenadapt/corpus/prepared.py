@@ -193,7 +193,7 @@ def check_resources(folder: Path, max_memory: int, size_hint: int | None, progre
         return
     folder.mkdir(parents=True, exist_ok=True)
     needed, free = DISK_PER_TEXT_BYTE * size_hint, shutil.disk_usage(folder).free
-    progress.note(f"{byte_size(size_hint)} of text: needs about {byte_size(needed)} of disk in {folder}")
+    progress.note(f"about {byte_size(size_hint)} of text: needs about {byte_size(needed)} of disk in {folder}")
     if needed > free:
         raise ResourceError(
             f"preparing the corpus needs about {byte_size(needed)} of disk, {folder} has {byte_size(free)} free",
