@@ -32,7 +32,7 @@ def make_input(arguments: argparse.Namespace) -> None:
     from greenadapt.vectors.word_vectors import WordVectors
 
     draw = np.random.default_rng(SEED)
-    embedding = Checkpoint.open(find_model(arguments.model).folder).embedding()
+    embedding = Checkpoint(find_model(arguments.model).folder).embedding()
     dim = embedding.shape[1]
     words = [f"zq{i:x}w" for i in range(arguments.words)]
     matrix = draw.standard_normal((len(words), dim), np.float32)
@@ -119,7 +119,7 @@ def compare(arguments: argparse.Namespace) -> None:
 
     from greenadapt.checkpoints.reader import Checkpoint
 
-    ours, theirs = (Checkpoint.open(arguments.work / name).embedding() for name in ("ours", "transformers"))
+    ours, theirs = (Checkpoint(arguments.work / name).embedding() for name in ("ours", "transformers"))
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 

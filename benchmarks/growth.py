@@ -62,7 +62,7 @@ class Growth:
         self.work, self.corpora, self.model, self.workers = work, corpora, find_model(model), workers
         self.records = Records(results / "growth.jsonl")
         self.vocabulary = BaseVocabulary(load_tokenizer(self.model.folder))
-        self.table = np.asarray(Checkpoint.open(self.model.folder).embedding()[: self.vocabulary.size], np.float32)
+        self.table = np.asarray(Checkpoint(self.model.folder).embedding()[: self.vocabulary.size], np.float32)
         self.norm = wordpiece_norm(self.table, self.vocabulary.size, self.vocabulary.special_ids)
         self.part = cache(self._part)
 
@@ -101,7 +101,7 @@ class Growth:
             prepare_corpus(documents, self.model.folder, work, CorpusConfig(), workers=self.workers,
                            max_memory=2 << 30, progress=Silent())  # fmt: skip
             work.replace(folder)
-        return PreparedCorpus.open(folder)
+        return PreparedCorpus(folder)
 
     def _known_words(self, vectors: WordVectors) -> KnownWords:
         """The words that the model has a row for and could spell without it."""

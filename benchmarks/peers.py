@@ -101,7 +101,7 @@ def w2v_own(setting: Setting, dim: int) -> Iterator[Work]:
         prepare_corpus(
             documents, setting.work / "model", folder, options, workers=1, max_memory=2 << 30, progress=silent
         )
-        train(PreparedCorpus.open(folder), config, folder / "w2v", progress=silent, max_memory=32 << 30)
+        train(PreparedCorpus(folder), config, folder / "w2v", progress=silent, max_memory=32 << 30)
 
     run(setting.work / "head.txt")  # compiles
     yield lambda: run(setting.work / "text.txt")
@@ -191,7 +191,7 @@ class Training:
         from greenadapt.progress import Silent
         from greenadapt.tasks.base import Encoder, make_task
 
-        encoder, task, silent = Encoder.of(Checkpoint.open(folder)), make_task(TaskConfig(task="ner")), Silent()
+        encoder, task, silent = Encoder.of(Checkpoint(folder)), make_task(TaskConfig(task="ner")), Silent()
         sentences = task.read(str(data), silent)
         task = task.fit(sentences, silent)
         return cls(folder, task, encoder, task.training(sentences, encoder, SEED, silent))
@@ -210,7 +210,7 @@ class Training:
         from greenadapt.training.sampling import BatchSampler
 
         rows = Rows.of_inputs(self.items, self.encoder.special)
-        model = open_model(Checkpoint.open(self.folder), self.task.head, self.task.head_config(), rows, SEED)
+        model = open_model(Checkpoint(self.folder), self.task.head, self.task.head_config(), rows, SEED)
         train = TrainConfig(mix="base", epochs=1, batch_size=BATCH, learning_rate=RATE)
         table = TaskDataset.of(self.items, rows, self.task.head, self.encoder.special.pad)
         return Loop(
@@ -348,7 +348,7 @@ def qa_loop(setting: Setting) -> Iterator[Work]:
 
     quiet()
     folder, questions = setting.work / "qa", read_questions(_questions(setting), Silent())
-    length = Encoder.of(Checkpoint.open(folder)).max_length
+    length = Encoder.of(Checkpoint(folder)).max_length
     plain = Plain.open(PlainSetting(folder, length, torch.device("cpu"), False, setting.threads))
     plain.answer(questions[:1])
     yield lambda: plain.answer(questions)

@@ -51,7 +51,7 @@ def make_model(arguments: argparse.Namespace, size: int) -> None:
     from greenadapt.checkpoints.writer import write_expanded
     from greenadapt.store.arrays import Streamed
 
-    checkpoint = Checkpoint.open(find_model(arguments.model).folder)
+    checkpoint = Checkpoint(find_model(arguments.model).folder)
     rows = Streamed((size, checkpoint.dim), np.dtype(np.float32), RandomRows(size, checkpoint.dim))
     write_expanded(checkpoint, rows, arguments.work / str(size))
 
@@ -86,7 +86,7 @@ def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[
     from greenadapt.training.loop import Training
     from greenadapt.training.sampling import BatchSampler
 
-    checkpoint = Checkpoint.open(arguments.work / str(size))
+    checkpoint = Checkpoint(arguments.work / str(size))
     items = make_items(arguments, size, checkpoint.n_rows)
     machine = Machine.start("float32")
     if every_row:

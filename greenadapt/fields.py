@@ -203,10 +203,11 @@ def validate_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     Scalars of numpy are converted to Python's. Items of an iterable are not checked. The first call imports pydantic.
     """
 
+    signature = inspect.signature(function)
+    parameters = signature.parameters
+
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        signature = _signature(function)
-        parameters = signature.parameters
         bound = signature.bind(*args, **kwargs)
         for name, value in bound.arguments.items():
             kind, annotation = parameters[name].kind, parameters[name].annotation
@@ -219,11 +220,6 @@ def validate_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
         return function(*bound.args, **bound.kwargs)
 
     return call
-
-
-@cache
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    return inspect.signature(function)
 
 
 def check_value(name: str, value: Any, annotation: Any) -> Any:

@@ -63,7 +63,7 @@ def focus(model: Adapted) -> Array:
     from deepfocus import FOCUS
     from transformers import AutoTokenizer
 
-    base = Checkpoint.open(find_model(model.base).folder)
+    base = Checkpoint(find_model(model.base).folder)
     text = model.expanded.with_name("text.txt")
     if not text.is_file():
         with open_binary(str(model.corpus)) as source, open(text, "wb") as target:
@@ -75,7 +75,7 @@ def focus(model: Adapted) -> Array:
         target_training_data_path=str(text),
         processes=model.workers,
     )
-    n_new = Checkpoint.open(model.expanded).n_rows - base.n_rows
+    n_new = Checkpoint(model.expanded).n_rows - base.n_rows
     return np.asarray(rows[-n_new:].numpy(), np.float32)
 
 
@@ -83,7 +83,7 @@ def random(model: Adapted) -> Array:
     """Random rows that ignore the words, as long as the base model's rows: (n_new, dim)."""
     base = OpenedBase(find_model(model.base))
     table, vocabulary = base.checkpoint.embedding(), base.vocabulary
-    n_new = Checkpoint.open(model.expanded).n_rows - base.checkpoint.n_rows
+    n_new = Checkpoint(model.expanded).n_rows - base.checkpoint.n_rows
     rows = np.random.default_rng(_RANDOM_SEED).normal(size=(n_new, base.checkpoint.dim))
     norm = wordpiece_norm(table, vocabulary.size, vocabulary.special_ids)
     return np.asarray(norm * rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
@@ -111,6 +111,6 @@ def with_rows_of(peer: str, model: Adapted) -> Path:
         work = folder.with_name(f".{folder.name}")
         shutil.rmtree(work, ignore_errors=True)
         shutil.copytree(model.expanded, work, ignore=lambda *_: [MANIFEST, "model.safetensors"])
-        write_expanded(Checkpoint.open(find_model(model.base).folder), rows_of(model), work)
+        write_expanded(Checkpoint(find_model(model.base).folder), rows_of(model), work)
         work.rename(folder)
     return folder

@@ -136,7 +136,7 @@ class EncoderModel(ModelFolder):
         from greenadapt.checkpoints.reader import Checkpoint
         from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 
-        return DualTokenizer.of_model(self.folder, Checkpoint.open(self.folder).n_rows)
+        return DualTokenizer.of_model(self.folder, Checkpoint(self.folder).n_rows)
 
 
 @dataclass(frozen=True)
@@ -523,7 +523,7 @@ def _refuse_other_head(folder: Path) -> None:
     """Raise ``InputError`` for a classifier or tagger from elsewhere, whose labels and inputs are not described."""
     from greenadapt.checkpoints.reader import Checkpoint
 
-    architecture = str((Checkpoint.open(folder).config.get("architectures") or [""])[0])
+    architecture = str((Checkpoint(folder).config.get("architectures") or [""])[0])
     if architecture.endswith(("ForTokenClassification", "ForSequenceClassification", "ForMultipleChoice")):
         raise InputError(
             f"{folder} is a {architecture} that finetune did not write, so that its task is not known",

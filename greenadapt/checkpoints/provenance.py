@@ -146,7 +146,7 @@ def check_model(model: PretrainedModel, *, whole: bool = False) -> Checkpoint:
     Raises ``InputError`` or ``MissingError`` for broken files, for NaN or infinity in the embedding (in any weight if
     ``whole``, for models that are copied or trained).
     """
-    checkpoint = Checkpoint.open(model.folder)
+    checkpoint = Checkpoint(model.folder)
     checkpoint.require_finite(None if whole else [checkpoint.embedding_name])
     return checkpoint
 
@@ -155,7 +155,7 @@ def model_input(model: PretrainedModel) -> Json:
     """The manifest entry of a model: a hash of its relevant files, and the commit of a model from the hub."""
     names = ("config.json", *FILES_OF_SETTINGS)
     present = [model.folder / name for name in names if (model.folder / name).is_file()]
-    weights = Checkpoint.open(model.folder).files
+    weights = Checkpoint(model.folder).files
     files = {*present, *tokenizer_files(model.folder), *weights}
     entry = {"sha256": hash_json({path.name: hash_file(path) for path in files}), "source": model.source}
     if model.folder.parent.name == "snapshots" and _COMMIT.fullmatch(model.folder.name):  # in the hub's cache

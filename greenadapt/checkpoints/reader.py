@@ -40,11 +40,6 @@ class Checkpoint:
     does not match the sizes of the weights; ``MissingError`` if there are no weights.
     """
 
-    @classmethod
-    def open(cls, folder: Path) -> "Checkpoint":
-        """Read the configuration and the names of the weights in ``folder``."""
-        return cls(folder)
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config = read_object(folder / "config.json", "model folder", "download the model again")

@@ -10,7 +10,6 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,7 +27,7 @@ from greenadapt.corpus.splitting import (
     without_heldout,
 )
 from greenadapt.corpus.text import Document
-from greenadapt.errors import InputError, MissingError, ResourceError, byte_size, pluralize
+from greenadapt.errors import InputError, ResourceError, byte_size, pluralize
 from greenadapt.progress import Bar, Progress
 from greenadapt.store.arrays import (
     SPLITMIX_STEP,
@@ -285,8 +284,10 @@ def write_stream(
 
 
 class PreparedCorpus:
-    """A folder that ``prepare_corpus`` wrote, read lazily.
+    """A folder that ``prepare_corpus`` wrote.
 
+    ``words`` are the most frequent first, ties in code point order; ``counts``, int64 ``(n_words,)``, how often each
+    occurs.
     ``ids``, int32 ``(n_tokens,)``, are rows of ``words``; line ``i`` is ``ids[lines[i]:lines[i + 1]]``, with ``lines``
     int64 ``(n_lines + 1,)``. Both are memory-mapped.
     """
@@ -299,28 +300,7 @@ class PreparedCorpus:
         self.lines: Int64Array = arrays["lines"]
         self.n_tokens = len(self.ids)
         self.n_lines = len(self.lines) - 1
-
-    @classmethod
-    def open(cls, folder: Path) -> "PreparedCorpus":
-        """Open ``folder``; raises ``MissingError`` if it holds no prepared corpus."""
-        for name in (VOCABULARY_FILE, STREAM_FILE):
-            if not (folder / name).is_file():
-                raise MissingError(f"{folder} holds no prepared corpus: no {name}", "run greenadapt corpus prepare")
-        return cls(folder)
-
-    @property
-    def words(self) -> list[str]:
-        """The words, most frequent first, ties in code point order."""
-        return self._vocabulary[0]
-
-    @property
-    def counts(self) -> Int64Array:
-        """How often each word occurs, int64 ``(n_words,)``."""
-        return self._vocabulary[1]
-
-    @cached_property
-    def _vocabulary(self) -> tuple[list[str], Int64Array]:
-        return read_vocabulary(self.folder / VOCABULARY_FILE)
+        self.words, self.counts = read_vocabulary(folder / VOCABULARY_FILE)
 
 
 def prepare_corpus(  # noqa: PLR0913

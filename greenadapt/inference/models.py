@@ -113,7 +113,7 @@ class OpenedModel:
         else:
             from greenadapt.models.forward import TorchRunner
             from greenadapt.models.machine import Machine
-            from greenadapt.models.memory.general_model import GeneralModel
+            from greenadapt.models.memory.general_model import GeneralModel, MemoryReader
             from greenadapt.models.weights import read_memory
 
             memory = MemoryChoice.of_settings(first.settings, first.folder, first.weights, options.memory)
@@ -125,7 +125,7 @@ class OpenedModel:
                 "give a model of the task",
             )
         lengths = [options.max_length or folder.settings.get("max_length") for folder in folders]
-        checkpoint = Checkpoint.open(first.folder)  # a seed's folder has no tokenizers
+        checkpoint = Checkpoint(first.folder)  # a seed's folder has no tokenizers
         encoders = [Encoder.of(checkpoint, length) for length in lengths]  # they differ at most in the length
         encoder = encoders[0]
         settings = Inference(options.max_tokens, encoder.special.pad)
@@ -138,7 +138,7 @@ class OpenedModel:
                 host, general = model.model if first.name is None else model.model.encoder, GeneralModel.open(memory)
                 general.attach(host, encoder, machine, seed=0)
                 read_memory(host, first.weights)
-                settings = replace(settings, memory=general.reader(encoder))
+                settings = replace(settings, memory=MemoryReader.of(encoder, general.checkpoint))
             runner = TorchRunner(model.model.to(machine.device), model.rows)
         margin = None if options.margin == 1 else options.margin
         return [

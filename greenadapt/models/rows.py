@@ -116,7 +116,7 @@ class RowTable:
 
 def read_table(folder: Path) -> tuple[Checkpoint, RowTable]:
     """The model in a folder of ``write_model``, and its embedding; raises ``InputError`` for NaN or infinity in it."""
-    checkpoint = Checkpoint.open(folder)
+    checkpoint = Checkpoint(folder)
     checkpoint.require_finite([checkpoint.embedding_name])
     return checkpoint, RowTable.of(checkpoint.embedding())
 

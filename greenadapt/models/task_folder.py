@@ -31,7 +31,7 @@ def answers_from_elsewhere(folder: Path) -> bool:
     """Whether ``folder`` is a question answering model that ``finetune`` did not write."""
     if (folder / TASK_FILE).is_file() or is_multitask(folder):
         return False
-    architectures = Checkpoint.open(folder).config.get("architectures") or [""]
+    architectures = Checkpoint(folder).config.get("architectures") or [""]
     return str(architectures[0]).endswith("ForQuestionAnswering")
 
 
@@ -89,10 +89,10 @@ class TaskFolder:
             read_manifest(folder)  # refuses another format version
         opened = cls.open_without_weights(folder, seed, task)
         require_whole(folder, seed)
-        checkpoint = Checkpoint.open(folder)  # refuses what is broken before anything heavy is loaded
+        checkpoint = Checkpoint(folder)  # refuses what is broken before anything heavy is loaded
         if opened.part is None:
             _require_labels(checkpoint, opened.task)
-        Checkpoint.open(opened.weights)
+        Checkpoint(opened.weights)
         if opened.part is not None and (opened.part / WEIGHTS_FILE).is_file():
             ArrayFile(opened.part / WEIGHTS_FILE)
         return opened

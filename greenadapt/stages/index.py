@@ -49,7 +49,7 @@ def index(
     tokenizer = None
     if model is not None:
         found = find_model(model)
-        Checkpoint.open(found.folder)
+        Checkpoint(found.folder)
         inputs["model"], tokenizer = adapted_input(found), found.folder
 
     def build(work: Path) -> Outcome:

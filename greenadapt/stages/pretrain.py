@@ -176,7 +176,7 @@ class _Pretraining:
 
         machine = machine or Machine.start(self.request.training.precision)
         request, model, progress = self.request, self.start.model, session.progress
-        checkpoint = Checkpoint.open(model.folder)
+        checkpoint = Checkpoint(model.folder)
         encoder = Encoder.of(checkpoint, request.config.max_length)
         if request.config.max_length is None:
             encoder = replace(encoder, max_length=min(encoder.max_length, _USUAL_LENGTH))

@@ -53,7 +53,7 @@ def map_words(result: Result) -> Chart | None:
     """The first added words, which are the most frequent ones, among wordpieces: as the base model sees them, by the
     mean of the rows of their pieces, and by their new rows. ``None`` if they are too few.
     """
-    tokenizer, embedding = DualTokenizer.load(result.folder), Checkpoint.open(result.folder).embedding()
+    tokenizer, embedding = DualTokenizer.load(result.folder), Checkpoint(result.folder).embedding()
     rows: dict[str, int] = {}  # with byte-level BPE a word has up to two equal rows
     for row, word in enumerate(tokenizer.added.all_surfaces()):
         rows.setdefault(word, row)

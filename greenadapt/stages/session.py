@@ -183,7 +183,7 @@ class OpenedBase:
     @cached_property
     def checkpoint(self) -> Checkpoint:
         """Its weights."""
-        return Checkpoint.open(self.model.folder)
+        return Checkpoint(self.model.folder)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -52,7 +52,7 @@ def run_w2v(session: Session, model: PretrainedModel, prepared: Result, config: 
     config = replace(config, workers=workers, dim=config.dim or check_model(model).dim)
 
     def build(work: Path) -> Outcome:
-        words = PreparedCorpus.open(verify_result(prepared).folder)
+        words = PreparedCorpus(verify_result(prepared).folder)
         training = work / "training"
         facts: Json = {"corpus": corpus}
         with connect(session.cluster) if session.cluster else nullcontext() as cluster:

@@ -82,7 +82,7 @@ class FinetuneSetup:
     @cached_property
     def reader(self) -> MemoryReader | None:
         """Makes the general model's inputs from those of the trained model."""
-        return None if self.general is None else self.general.reader(self.first_encoder)
+        return None if self.general is None else MemoryReader.of(self.first_encoder, self.general.checkpoint)
 
     def training_examples(self, data: TaskData) -> Sequence[Any]:
         """The examples that a task is trained on."""

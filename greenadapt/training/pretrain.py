@@ -67,7 +67,7 @@ class PretrainRun:
         self.opened: OpenedMaskedLM = open_masked_lm(setup.checkpoint, Rows(np.flatnonzero(is_used)), n_base_rows, seed)
         reader: MemoryReader | None = None
         if setup.general is not None:
-            reader = setup.general.reader(setup.encoder)
+            reader = MemoryReader.of(setup.encoder, setup.general.checkpoint)
             encoder, source = self.opened.model.encoder, setup.checkpoint.folder
             setup.general.attach(encoder, setup.encoder, setup.machine, seed)
             if begin_memory(encoder, source):

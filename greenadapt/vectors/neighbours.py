@@ -84,7 +84,7 @@ class ModelRows:
     def open(cls, folder: Path) -> "ModelRows":
         """The rows of the model in ``folder``; raises what ``require_whole`` raises."""
         require_whole(folder)
-        checkpoint = Checkpoint.open(folder)
+        checkpoint = Checkpoint(folder)
         checkpoint.require_finite([checkpoint.embedding_name])
         tokenizer = DualTokenizer.of_model(folder, checkpoint.n_rows)
         vocabulary, added = BaseVocabulary(tokenizer.base), tokenizer.added.all_surfaces()

@@ -170,10 +170,10 @@ def test_controls_have_the_words_of_both_or_none(
     # The adapted models have the same words and differ in their new rows alone.
     assert [record["arm"] for record in runs if record["corpus"]] == ["both", "pieces-both", "random-both"]
     folders = [*(tmp_path / "work" / "models").glob("*/*/expand-*")]
-    models = [Checkpoint.open(folder) for folder in folders]
+    models = [Checkpoint(folder) for folder in folders]
     words = {(folder / "words.safetensors").read_bytes() for folder in folders}
     assert (len(models), len(words)) == (3, 1)
-    base = Checkpoint.open(tmp_path / "base")
+    base = Checkpoint(tmp_path / "base")
     rows = [model.embedding()[base.n_rows :] for model in models]
     for model in models:
         np.testing.assert_array_equal(model.embedding()[: base.n_rows], base.embedding())

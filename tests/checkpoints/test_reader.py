@@ -52,7 +52,7 @@ def test_the_embedding_is_mapped_in_its_own_type(tiny_model: TinyModel) -> None:
     folder = tiny_model("BertForMaskedLM")
     weights = load_file(folder / "model.safetensors")
     save_file({name: weight.bfloat16() for name, weight in weights.items()}, folder / "model.safetensors")
-    embedding = Checkpoint.open(folder).embedding()
+    embedding = Checkpoint(folder).embedding()
     assert embedding.dtype.name == "bfloat16"
     assert not embedding.flags.writeable
     base: object = embedding
@@ -62,7 +62,7 @@ def test_the_embedding_is_mapped_in_its_own_type(tiny_model: TinyModel) -> None:
     expected = weights["bert.embeddings.word_embeddings.weight"].bfloat16().float().numpy()
     np.testing.assert_array_equal(embedding.astype(np.float32), expected)
     as_bin(folder)
-    of_torch = Checkpoint.open(folder).embedding()
+    of_torch = Checkpoint(folder).embedding()
     assert of_torch.dtype.name == "bfloat16"
     np.testing.assert_array_equal(of_torch, embedding)
 
@@ -86,10 +86,10 @@ def as_sharded_bin(folder: Path) -> None:
 
 @pytest.mark.parametrize("convert", [as_bin, as_old_bin, as_sharded_bin])
 def test_old_torch_files_hold_the_same(tiny_model: TinyModel, convert: Callable[[Path], None]) -> None:
-    whole = Checkpoint.open(tiny_model("BertForMaskedLM", name="whole"))
+    whole = Checkpoint(tiny_model("BertForMaskedLM", name="whole"))
     folder = tiny_model("BertForMaskedLM", name="converted")
     convert(folder)
-    assert_equal(Checkpoint.open(folder), whole)
+    assert_equal(Checkpoint(folder), whole)
 
 
 def assert_equal(checkpoint: Checkpoint, expected: Checkpoint) -> None:
@@ -111,7 +111,7 @@ def test_a_pickle_is_never_executed(tiny_model: TinyModel) -> None:
     (folder / "model.safetensors").unlink()
     torch.save({"embeddings.word_embeddings.weight": Bomb(folder / "executed")}, folder / "pytorch_model.bin")
     with pytest.raises(InputError, match=r"refused: torch's weights-only loader .*: convert it to") as caught:
-        Checkpoint.open(folder)
+        Checkpoint(folder)
     assert not re.search("weights_only|will likely|option|\n", str(caught.value))  # torch's own advice, to load it
     assert not (folder / "executed").exists()
 
@@ -129,7 +129,7 @@ def test_torch_files_that_hold_something_else(tiny_model: TinyModel, content: di
     weights = torch.load(folder / "pytorch_model.bin", weights_only=True)
     torch.save({**weights, **content}, folder / "pytorch_model.bin")
     with pytest.raises(InputError, match=message):
-        Checkpoint.open(folder)
+        Checkpoint(folder)
 
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 440473133\n"
@@ -143,7 +143,7 @@ def test_torch_files_that_are_something_else(tiny_model: TinyModel) -> None:
     for content, message in ((POINTER, "is a Git LFS pointer, not"), (archive[: len(archive) // 2], "is refused")):
         path.write_bytes(content)
         with pytest.raises(InputError, match=rf"pytorch_model\.bin {message}"):
-            Checkpoint.open(folder)
+            Checkpoint(folder)
 
 
 def test_torch_files_without_torch(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_torch_files_without_torch(tiny_model: TinyModel, monkeypatch: pytest.Mo
     as_bin(folder)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingError, match=r'pip install "greenadapt\[train\]", or convert'):
-        Checkpoint.open(folder)
+        Checkpoint(folder)
 
 
 WITHOUT_TYPE = [
@@ -175,9 +175,9 @@ def test_old_configurations_do_not_state_a_type(
     tiny_model: TinyModel, architecture: str, vocabulary: str, named: bool, expected: str
 ) -> None:
     folder = tiny_model(architecture)
-    with_type = Checkpoint.open(folder)
+    with_type = Checkpoint(folder)
     without_type(folder, vocabulary, named=named)
-    checkpoint = Checkpoint.open(folder)
+    checkpoint = Checkpoint(folder)
     assert checkpoint.architecture.model_type == checkpoint.config["model_type"] == expected
     np.testing.assert_array_equal(checkpoint.embedding(), with_type.embedding())
 
@@ -186,7 +186,7 @@ def test_weights_of_other_frameworks_are_named(tiny_model: TinyModel) -> None:
     folder = tiny_model("BertModel")
     (folder / "model.safetensors").rename(folder / "tf_model.h5")
     with pytest.raises(MissingError, match=r"has no model\.safetensors, only tf_model\.h5 of another framework: save"):
-        Checkpoint.open(folder)
+        Checkpoint(folder)
 
 
 @pytest.mark.parametrize(
@@ -200,30 +200,30 @@ def test_an_index_names_files_of_its_folder_and_their_weights(tiny_model: TinyMo
     index = {"weight_map": {"no.such": shard}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(InputError, match=message):
-        Checkpoint.open(folder)
+        Checkpoint(folder)
 
 
 def test_folders_that_hold_no_model(tiny_model: TinyModel) -> None:
     folder = tiny_model("BertModel")
     set_config(folder, model_type="deberta")
     with pytest.raises(InputError, match=r"type deberta.*supported are .*bert, .*modernbert, .*roberta"):
-        Checkpoint.open(folder)
+        Checkpoint(folder)
     set_config(folder, model_type="modernbert")
     with pytest.raises(InputError, match=r"no weight model\.embeddings\.tok_embeddings\.weight"):
-        Checkpoint.open(folder)
+        Checkpoint(folder)
     (folder / "config.json").write_text("[]")
     with pytest.raises(InputError, match="JSON"):
-        Checkpoint.open(folder)
+        Checkpoint(folder)
     (folder / "config.json").unlink()
     with pytest.raises(MissingError, match=r"no config\.json"):
-        Checkpoint.open(folder)
+        Checkpoint(folder)
 
 
 def test_the_vocabulary_must_have_the_size_of_the_embedding(tiny_model: TinyModel) -> None:
     folder = tiny_model("BertForMaskedLM", vocab_size=300)
     set_config(folder, vocab_size=301)
     with pytest.raises(InputError, match=r"has 300 rows, vocab_size in config\.json is 301"):
-        Checkpoint.open(folder)
+        Checkpoint(folder)
 
 
 SIZES = {
@@ -245,9 +245,9 @@ def test_the_configuration_must_have_the_sizes_of_the_weights(tiny_model: TinyMo
         set_config(folder, **{**config, setting: config[setting] + 1})
         message = rf"config\.json: {setting} is {config[setting] + 1}, but .*(has|have) {config[setting]}: download"
         with pytest.raises(InputError, match=message):
-            Checkpoint.open(folder)
+            Checkpoint(folder)
     (folder / "config.json").write_text(json.dumps(config))
-    Checkpoint.open(folder)
+    Checkpoint(folder)
 
 
 @pytest.mark.parametrize(("dtype", "value"), [(torch.float32, math.nan), (torch.bfloat16, -math.inf)])
@@ -256,17 +256,17 @@ def test_a_weight_that_is_no_number_is_named(tiny_model: TinyModel, dtype: torch
     weights = {name: weight.to(dtype) for name, weight in load_file(folder / "model.safetensors").items()}
     weights["embeddings.position_ids"] = torch.arange(10)  # as older checkpoints have them
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    Checkpoint.open(folder).require_finite()
+    Checkpoint(folder).require_finite()
     weights["encoder.layer.1.output.dense.weight"][5, 7:9] = value
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    checkpoint = Checkpoint.open(folder)
+    checkpoint = Checkpoint(folder)
     checkpoint.require_finite([checkpoint.embedding_name])
     with pytest.raises(InputError, match=r"2 of the 2,048 numbers of encoder\.layer\.1\.output\.dense\.weight are NaN"):
         checkpoint.require_finite()
 
 
 def test_new_ids_begin_after_the_last_row(tiny_model: TinyModel) -> None:
-    checkpoint = Checkpoint.open(tiny_model("BertModel", vocab_size=300))
+    checkpoint = Checkpoint(tiny_model("BertModel", vocab_size=300))
     assert checkpoint.first_new_id(300) == 300
     with pytest.raises(InputError, match="has 301 ids, the embedding only 300 rows"):
         checkpoint.first_new_id(301)

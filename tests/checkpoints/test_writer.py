@@ -58,10 +58,10 @@ class Expanded:
 
 
 def expand(source: Path, folder: Path, **options: object) -> Expanded:
-    before = Checkpoint.open(source)
+    before = Checkpoint(source)
     rows = new_rows(before)
     write_expanded(before, rows, folder, **options)
-    return Expanded(before, Checkpoint.open(folder), rows)
+    return Expanded(before, Checkpoint(folder), rows)
 
 
 def vocabulary_weights(checkpoint: Checkpoint) -> set[str]:
@@ -104,8 +104,8 @@ def test_the_output_for_new_words(tiny_model: TinyModel, tmp_path: Path) -> None
     for tied in (True, False):
         source = tiny_model(architecture, name=f"tied {tied}", tie_word_embeddings=tied)
         weights = load_file(source / "model.safetensors")
-        bias = torch.linspace(-3, 2, Checkpoint.open(source).n_rows)
-        biases = {name: bias.clone() for name in Checkpoint.open(source).bias_names}
+        bias = torch.linspace(-3, 2, Checkpoint(source).n_rows)
+        biases = {name: bias.clone() for name in Checkpoint(source).bias_names}
         save_file(weights | biases, source / "model.safetensors", {"format": "pt"})
         result = expand(source, tmp_path / f"out {tied}")
         for name in biases:
@@ -185,7 +185,7 @@ def test_values_too_large_for_a_type_are_refused(tiny_model: TinyModel, tmp_path
     folder = tiny_model("BertModel")
     weights = {name: weight.half() for name, weight in load_file(folder / "model.safetensors").items()}
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    checkpoint = Checkpoint.open(folder)
+    checkpoint = Checkpoint(folder)
     rows = new_rows(checkpoint)
     rows[2, 3] = 70_000
     with pytest.raises(InputError, match=r"word_embeddings\.weight has the value 70000, too large for float16"):
@@ -196,7 +196,7 @@ def test_values_too_large_for_a_type_are_refused(tiny_model: TinyModel, tmp_path
 def test_replaced_rows(tiny_model: TinyModel, tmp_path: Path) -> None:
     # 20 MB: the embedding is read in more than one block.
     source = tiny_model("BertForMaskedLM", tie_word_embeddings=False, width=256, vocab_size=20_000)
-    checkpoint = Checkpoint.open(source)
+    checkpoint = Checkpoint(source)
     rows = (0, 17, 16_500, checkpoint.n_rows - 1)
     replaced = {row: np.full(checkpoint.dim, float(row), np.float32) for row in rows}
     result = expand(source, tmp_path / "out", replaced=replaced)
@@ -221,7 +221,7 @@ class Ones:
 
 def test_new_rows_are_never_all_in_memory(tiny_model: TinyModel, tmp_path: Path) -> None:
     n, dim = 60_000, 256
-    checkpoint = Checkpoint.open(tiny_model("BertModel", width=dim, intermediate_size=8))
+    checkpoint = Checkpoint(tiny_model("BertModel", width=dim, intermediate_size=8))
     rows = Streamed((n, dim), np.dtype(np.float32), Ones(n, dim))
     write_expanded(checkpoint, new_rows(checkpoint, 1), tmp_path / "first")  # what is imported on first use
     tracemalloc.start()
@@ -229,7 +229,7 @@ def test_new_rows_are_never_all_in_memory(tiny_model: TinyModel, tmp_path: Path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 0.1 * n * dim * 4
-    embedding = Checkpoint.open(tmp_path / "out").embedding()
+    embedding = Checkpoint(tmp_path / "out").embedding()
     assert embedding.shape == (checkpoint.n_rows + n, dim)
     assert (embedding[checkpoint.n_rows :] == 1).all()
 

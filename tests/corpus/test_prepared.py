@@ -26,7 +26,7 @@ from greenadapt.corpus.prepared import (
     write_vocabulary,
 )
 from greenadapt.corpus.text import Document
-from greenadapt.errors import InputError, MissingError, ResourceError
+from greenadapt.errors import InputError, ResourceError
 from greenadapt.progress import Silent
 from greenadapt.tokenization.vocabulary import WordSplitter, load_tokenizer
 from tests.conftest import WORDS, Notes, bytelevel_tokenizer, wordpiece_tokenizer
@@ -47,8 +47,6 @@ def test_what_holds_no_words_is_refused(bert_file: Path, tmp_path: Path) -> None
     with pytest.raises(InputError, match="holds no words"):
         prepare([Document(("", " \t")), Document(("\x00\u200b",))], bert_file, tmp_path)
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(MissingError, match="holds no prepared corpus"):
-        PreparedCorpus.open(tmp_path)
 
 
 @pytest.fixture(scope="module", params=["wordpiece", "bytelevel"])
@@ -100,7 +98,7 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_lines_words_and_counts_are_those_of_a_plain_loop(tokenizer_file: Path, tmp_path: Path) -> None:
     documents = random_documents(300)
     counts = prepare(documents, tokenizer_file, tmp_path, config=CorpusConfig(keep_duplicates=True))
-    corpus, expected = PreparedCorpus.open(tmp_path), plain_lines(documents, tokenizer_file)
+    corpus, expected = PreparedCorpus(tmp_path), plain_lines(documents, tokenizer_file)
     assert Counter(lines_of(corpus)) == Counter(expected)
     frequencies = Counter(word for line in expected for word in line)
     assert dict(zip(corpus.words, corpus.counts.tolist(), strict=True)) == frequencies
@@ -129,7 +127,7 @@ def test_cutting_and_batching_change_nothing(
         patch.setattr(splitting, "BATCH_BYTES", batch_bytes)
         patch.setattr(splitting, "_MEMORY_OF_CHUNKS", 2000)
         prepare(documents, tokenizer_file, folder, config=CorpusConfig(keep_duplicates=True))
-    assert Counter(lines_of(PreparedCorpus.open(folder))) == Counter(plain_lines(documents, tokenizer_file))
+    assert Counter(lines_of(PreparedCorpus(folder))) == Counter(plain_lines(documents, tokenizer_file))
     shutil.rmtree(folder)
 
 
@@ -167,7 +165,7 @@ def test_lines_are_shuffled_by_seed(bert_file: Path, tmp_path: Path) -> None:
     orders = []
     for seed in (1, 2):
         prepare(documents, bert_file, tmp_path / f"{seed}", config=CorpusConfig(seed=seed))
-        orders.append([int(line[1]) for line in lines_of(PreparedCorpus.open(tmp_path / f"{seed}"))])
+        orders.append([int(line[1]) for line in lines_of(PreparedCorpus(tmp_path / f"{seed}"))])
         assert sorted(orders[-1]) == list(range(2000))
         assert abs(np.corrcoef(orders[-1], range(2000))[0, 1]) < 0.1  # 4.5 standard deviations of a random order
     assert abs(np.corrcoef(*orders)[0, 1]) < 0.1

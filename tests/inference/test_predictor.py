@@ -366,7 +366,7 @@ SEVERAL = {"diseases": NER, "mood": TEXTS, "asked": QA, "answered": QA}
 @pytest.fixture
 def several(tiny_model: TinyModel, tmp_path: Path) -> Path:
     """A folder with four tasks on an expanded tiny model, whose weights all differ from where they began."""
-    source = Checkpoint.open(expand(tiny_model(name="several-base", initializer_range=0.5), tmp_path / "several-start"))
+    source = Checkpoint(expand(tiny_model(name="several-base", initializer_range=0.5), tmp_path / "several-start"))
     folder, rows = tmp_path / "several", Rows.all(source.n_rows)
     heads = {name: head_spec(task, TOP) for name, task in SEVERAL.items()}
     model = open_multitask(source, heads, rows, seed=0)

@@ -33,7 +33,7 @@ def test_from_text_to_answers(run_alone: Run, tmp_path: Path, family: str) -> No
     text.write_text("\n".join(real_lines()), "utf-8")
     vectors = ("--min-count", 3, "--epochs", 1, "--workers", 1)
     run_alone("adapt", "-c", text, "-m", base, "-o", "adapted", *vectors)
-    before, after = Checkpoint.open(base), Checkpoint.open(tmp_path / "adapted")
+    before, after = Checkpoint(base), Checkpoint(tmp_path / "adapted")
     assert after.dim == before.dim == (16 if family == "Albert" else 32)
     np.testing.assert_array_equal(after.embedding()[: before.n_rows], before.embedding())
     dual = DualTokenizer.load(tmp_path / "adapted")

@@ -29,7 +29,7 @@ class Task:
     """A tiny model and random examples for it; ``example`` makes both views of one."""
 
     def __init__(self, tiny_model: TinyModel, architecture: str = "Bert", head: str = "TokenClassification") -> None:
-        self.checkpoint = Checkpoint.open(tiny_model(f"{architecture}Model"))
+        self.checkpoint = Checkpoint(tiny_model(f"{architecture}Model"))
         self.head = head
         self.pad = int(self.checkpoint.config["pad_token_id"])
         self.rows = Rows.all(self.checkpoint.n_rows)

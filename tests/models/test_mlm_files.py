@@ -19,10 +19,10 @@ N_ADDED = 40
 
 def with_rows(folder: Path, target: Path) -> Checkpoint:
     """The model of a folder with random rows below its own."""
-    source = Checkpoint.open(folder)
+    source = Checkpoint(folder)
     rows = np.random.default_rng(0).normal(scale=0.1, size=(N_ADDED, source.dim)).astype(np.float32)
     write_expanded(source, rows, target)
-    return Checkpoint.open(target)
+    return Checkpoint(target)
 
 
 def opened_with(checkpoint: Checkpoint, held: list[int]) -> OpenedMaskedLM:
@@ -56,7 +56,7 @@ def test_what_is_written_untouched_is_the_model_that_was_opened(
     assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert type(model).__name__ == f"{architecture}ForMaskedLM"
     assert model.config.vocab_size == checkpoint.n_rows
-    assert Checkpoint.open(tmp_path / "out").n_rows == checkpoint.n_rows
+    assert Checkpoint(tmp_path / "out").n_rows == checkpoint.n_rows
 
 
 def test_trained_weights_come_back_in_plain_transformers(tiny_model: TinyModel, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_decoder_of_its_own_has_zeros_for_added_words(tiny_model: TinyModel, t
 
 def test_a_head_that_is_not_there_is_drawn_as_transformers_does(tiny_model: TinyModel, tmp_path: Path) -> None:
     folder = tiny_model("BertModel")
-    checkpoint = Checkpoint.open(folder)
+    checkpoint = Checkpoint(folder)
     rows = Rows.all(checkpoint.n_rows)
     opened = [open_masked_lm(checkpoint, rows, len(rows), seed) for seed in (5, 5, 6)]
     first = opened[0]
@@ -113,12 +113,12 @@ def test_a_head_that_is_not_there_is_drawn_as_transformers_does(tiny_model: Tiny
 
 
 def test_the_pooler_stays_and_another_head_goes(tiny_model: TinyModel, tmp_path: Path) -> None:
-    checkpoint = Checkpoint.open(tiny_model("BertModel"))
+    checkpoint = Checkpoint(tiny_model("BertModel"))
     opened = open_masked_lm(checkpoint, Rows.all(checkpoint.n_rows), checkpoint.n_rows, 0)
     assert sorted(opened.left_out) == ["pooler.dense.bias", "pooler.dense.weight"]
     write_masked_lm(opened, 1.0, tmp_path / "out")
     written = load_file(tmp_path / "out" / "model.safetensors")
     np.testing.assert_array_equal(written["bert.pooler.dense.weight"], checkpoint["pooler.dense.weight"])
-    classifier = Checkpoint.open(tiny_model("BertForSequenceClassification"))
+    classifier = Checkpoint(tiny_model("BertForSequenceClassification"))
     opened = open_masked_lm(classifier, Rows.all(classifier.n_rows), classifier.n_rows, 0)
     assert {"classifier.weight", "classifier.bias"} <= set(opened.left_out)

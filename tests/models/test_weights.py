@@ -160,7 +160,7 @@ def test_half_precision_is_trained_and_written_in_full(tiny_model: TinyModel, tm
     source = tiny_model("BertForMaskedLM", tie_word_embeddings=False)
     weights = {name: weight.bfloat16() for name, weight in load_file(source / "model.safetensors").items()}
     save_file(weights, source / "model.safetensors", {"format": "pt"})
-    checkpoint = Checkpoint.open(source)
+    checkpoint = Checkpoint(source)
     rows = Rows.all(50)
     model = open_model(checkpoint, "TokenClassification", LABELS, rows, seed=2)
     assert {p.dtype for p in model.parameters()} == {torch.float32}
@@ -173,7 +173,7 @@ def test_half_precision_is_trained_and_written_in_full(tiny_model: TinyModel, tm
 
 def test_a_head_for_other_labels_is_made_anew(tiny_model: TinyModel, tmp_path: Path) -> None:
     head = "SequenceClassification"
-    source = Checkpoint.open(tiny_model(f"RobertaFor{head}", **LABELS))
+    source = Checkpoint(tiny_model(f"RobertaFor{head}", **LABELS))
     rows = Rows.all(source.n_rows)
     has_head = plain(source.folder, head)
     assert_same_weights(open_model(source, head, LABELS, rows, seed=1), has_head, 0.0)
@@ -192,7 +192,7 @@ def test_a_head_for_other_labels_is_made_anew(tiny_model: TinyModel, tmp_path: P
 @pytest.mark.parametrize(("architecture", "head"), [pair for pair in TASK_MODELS if pair[0] in ("Bert", "ModernBert")])
 def test_the_last_layer_is_exact_under_autocast(tiny_model: TinyModel, architecture: str, head: str) -> None:
     config = {} if head == "QuestionAnswering" else LABELS
-    checkpoint = Checkpoint.open(tiny_model(f"{architecture}Model", initializer_range=0.1))
+    checkpoint = Checkpoint(tiny_model(f"{architecture}Model", initializer_range=0.1))
     model = open_model(checkpoint, head, config, Rows.all(checkpoint.n_rows), seed=1)
     expected = plain(checkpoint.folder, head, 1, **config).eval()
     for classifier in (model, expected):
@@ -246,14 +246,14 @@ def test_a_checkpoint_without_all_weights_of_its_encoder(tiny_model: TinyModel, 
     with pytest.raises(
         InputError, match=r"lacks 1 of the encoder's weights, such as (bert\.)?embeddings\.LayerNorm\.b"
     ):
-        OPENERS[kind](Checkpoint.open(file.parent))
+        OPENERS[kind](Checkpoint(file.parent))
 
 
 def test_no_code_is_named_in_what_is_written(tiny_model: TinyModel, tmp_path: Path) -> None:
     source = tiny_model("BertModel")
     (source / "evil.py").write_text("raise SystemExit(3)")
     set_config(source, auto_map={"AutoConfig": "evil.Config", "AutoModelForTokenClassification": "evil.Model"})
-    checkpoint = Checkpoint.open(source)
+    checkpoint = Checkpoint(source)
     model = open_model(checkpoint, "TokenClassification", LABELS, Rows.all(9), seed=0)
     write_model(model, trained_table(model, Rows.all(9), checkpoint), tmp_path / "task")
     assert "auto_map" not in json.loads((tmp_path / "task" / "config.json").read_text())
@@ -265,7 +265,7 @@ def test_a_configuration_names_no_code(tiny_model: TinyModel) -> None:
     named: dict[str, Any] = {**dict.fromkeys(kinds, "evil/kernels"), "quantization_config": {"quant_method": "gptq"}}
     folder = tiny_model()
     set_config(folder, **named)
-    checkpoint = Checkpoint.open(folder)
+    checkpoint = Checkpoint(folder)
     assert not named.keys() & checkpoint.config.keys()  # which is what expand copies
     model = open_encoder(checkpoint, 5)
     assert model.config._attn_implementation in ("sdpa", "eager")
@@ -276,7 +276,7 @@ def test_a_configuration_that_transformers_refuses_is_named(tiny_model: TinyMode
     folder = tiny_model()
     set_config(folder, hidden_act="os.system")
     with pytest.raises(InputError, match=r"config\.json does not describe a model"):
-        open_encoder(Checkpoint.open(folder), 5)
+        open_encoder(Checkpoint(folder), 5)
 
 
 def test_a_head_of_two_layers_is_the_models_own_with_another_one(tiny_model: TinyModel, tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_head_of_two_layers_is_the_models_own_with_another_one(tiny_model: Tin
     for label, weight in opened.state_dict().items():
         if label.startswith(name):
             assert torch.equal(weight, model.state_dict()[label])
-    fresh = open_model(Checkpoint.open(tmp_path / "deep"), head, config, Rows.all(40), 1)
+    fresh = open_model(Checkpoint(tmp_path / "deep"), head, config, Rows.all(40), 1)
     assert not torch.equal(fresh.get_submodule(name).weight, deep.last.weight)  # its input was another one
 
 

@@ -65,7 +65,7 @@ def test_answers_are_those_of_the_api_and_the_best_of_all_documents(client: Test
 
 
 def test_a_question_has_at_most_half_of_what_the_model_reads_at_once(client: TestClient, models: Path) -> None:
-    most = Encoder.of(Checkpoint.open(models / "squad")).max_length // 2
+    most = Encoder.of(Checkpoint(models / "squad")).max_length // 2
     request = {"context": TEXT, "model": "squad"}
     assert client.post("/answer", json={**request, "question": "?" * most}).status_code == 200
     refused = client.post("/answer", json={**request, "question": "?" * (most + 1)})

@@ -35,7 +35,7 @@ def test_each_recipe_has_figures_and_new_words_their_share(adapted: list[Result]
     assert figures["recipe"] == "pieces"
     assert list(figures["rows"]) == ["map", "norm", "pieces", "form", "random"]
     base = OpenedBase(model_of(adapted[-1]))
-    prepared = PreparedCorpus.open(adapted[0].folder)
+    prepared = PreparedCorpus(adapted[0].folder)
     trained_words = [word for word in prepared.words if word in base.vocabulary.whole_words]
     assert figures["rows"]["random"]["mapped_norm"] == pytest.approx(figures["rows"]["norm"]["mapped_norm"], rel=1e-5)
     count = dict(zip(prepared.words, prepared.counts.tolist(), strict=True))

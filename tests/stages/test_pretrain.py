@@ -75,7 +75,7 @@ def test_a_model_without_added_words(tiny_model: TinyModel, tmp_path: Path) -> N
     assert "has no added words" in in_run.progress.notes[0]  # type: ignore[attr-defined]
     assert not (result.folder / "base_tokenizer").exists()
     assert read_json(result.folder / "greenadapt.json")["model"]["source"] == str(model)
-    assert not Encoder.of(Checkpoint.open(result.folder)).has_words
+    assert not Encoder.of(Checkpoint(result.folder)).has_words
     transformers.AutoTokenizer.from_pretrained(result.folder)
 
 

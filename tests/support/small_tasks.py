@@ -84,7 +84,7 @@ class Signalling(Notes):
 
 def expand(source: Path, target: Path) -> Path:
     """The model of ``source`` with a row of its own for each of ``NEW``."""
-    dim = Checkpoint.open(source).dim
+    dim = Checkpoint(source).dim
     matrix = np.random.default_rng(0).normal(size=(len(NEW), dim)).astype(np.float32)
     vectors = WordVectors(NEW, np.ones(len(NEW), np.int64), matrix)
     alignment = Alignment("identity", dim, dim, 2, 1, matrix=np.eye(dim, dtype=np.float32))
@@ -141,10 +141,10 @@ def trained(folder: Path, seed: int = 1) -> Path:
 
 def expanded(tiny_model: TinyModel, tmp_path: Path, architecture: str, n: int = 300, **config: Any) -> Checkpoint:
     """A tiny model of any architecture with ``n`` random rows below its own, and no words for them."""
-    source = Checkpoint.open(tiny_model(f"{architecture}Model", **config))
+    source = Checkpoint(tiny_model(f"{architecture}Model", **config))
     rows = np.random.default_rng(0).normal(scale=0.1, size=(n, source.dim)).astype(np.float32)
     write_expanded(source, rows, tmp_path / "expanded")
-    return Checkpoint.open(tmp_path / "expanded")
+    return Checkpoint(tmp_path / "expanded")
 
 
 def sentences(n: int, seed: int) -> list[list[str]]:

@@ -35,7 +35,7 @@ def text_file(path: Path, n: int = 60, seed: int = 0) -> Path:
 
 
 def packed(model: Path, folder: Path, texts: Iterable[Document], max_length: int = 32) -> tuple[PackedText, Encoder]:
-    checkpoint = Checkpoint.open(model)
+    checkpoint = Checkpoint(model)
     encoder = Encoder.of(checkpoint, max_length)
     pack(texts, encoder, [folder])
     text = PackedText.open(folder)
@@ -49,5 +49,5 @@ def masked_dataset(
     """A data set with all rows, and with the masks of seed 7."""
     text, encoder = packed(model, folder, documents())
     masking = Masking.of(encoder.tokenizer, share)
-    rows = Rows.all(Checkpoint.open(model).n_rows)
+    rows = Rows.all(Checkpoint(model).n_rows)
     return MaskedDataset(text, rows, masking, encoder.special.pad, 7, memory, is_fixed)

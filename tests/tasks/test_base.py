@@ -50,7 +50,7 @@ ARCHITECTURES = [*WHOLE, "ElectraModel", "DistilBertModel", "MPNetModel"]
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_single_and_pair_are_those_of_transformers(architecture: str, tiny_model: Callable[..., Path]) -> None:
     folder = tiny_model(architecture)
-    encoder = Encoder.of(Checkpoint.open(folder))
+    encoder = Encoder.of(Checkpoint(folder))
     theirs = AutoTokenizer.from_pretrained(folder)
     first, second = (encoder.tokenizer.encode(text).base.ids for text in ("heart rate", "of the patient"))
 
@@ -71,7 +71,7 @@ def test_single_and_pair_are_those_of_transformers(architecture: str, tiny_model
 
 
 def test_places_of_the_model_bound_the_length(tiny_model: Callable[..., Path]) -> None:
-    bert, roberta = (Checkpoint.open(tiny_model(name)) for name in ("BertModel", "RobertaModel"))
+    bert, roberta = (Checkpoint(tiny_model(name)) for name in ("BertModel", "RobertaModel"))
     assert Encoder.of(bert).max_length == 160
     # RoBERTa counts positions from behind its padding's id, 1.
     assert Encoder.of(roberta).max_length == 158

@@ -138,7 +138,7 @@ def fitted(*labels: str | float, **options: Any) -> Any:
 
 @pytest.fixture
 def encoder(tiny_model: Callable[..., Path]) -> Encoder:
-    return Encoder.of(Checkpoint.open(tiny_model()), 16)
+    return Encoder.of(Checkpoint(tiny_model()), 16)
 
 
 def test_reading_single_texts(tmp_path: Path) -> None:
@@ -347,7 +347,7 @@ def test_pairs_and_truncation_are_transformers_own(architecture: str, tiny_model
     reference = AutoTokenizer.from_pretrained(folder)
     pairs: list[tuple[str, str | None]] = [*product(LENGTHS, LENGTHS), *((text, None) for text in LENGTHS)]
     examples = [Text(*pair) for pair in pairs]
-    views = ClassificationTask().inference(examples, Encoder.of(Checkpoint.open(folder), 17))
+    views = ClassificationTask().inference(examples, Encoder.of(Checkpoint(folder), 17))
     for (first, second), view in zip(pairs, views, strict=True):
         # In a list, since a lone empty second text is taken for none.
         batch = [first] if second is None else [(first, second)]

@@ -32,7 +32,7 @@ ARCHITECTURES = ["BertForQuestionAnswering", "RobertaForQuestionAnswering"]
 
 def expanded(folder: Path, max_length: int | None = None, words: Sequence[str] = ("tachycardia", "212")) -> Encoder:
     """The encoder of a model's folder, with ``words`` added."""
-    plain = Encoder.of(Checkpoint.open(folder), max_length)
+    plain = Encoder.of(Checkpoint(folder), max_length)
     tokenizer = plain.tokenizer.base
     vocabulary = BaseVocabulary(tokenizer)
     added = AddedWords.build(new_entries(words, vocabulary), vocabulary, vocabulary.size, "base")
@@ -129,7 +129,7 @@ def test_the_logit_that_there_is_no_answer_is_that_of_plain_transformers(
     from transformers import AutoModelForQuestionAnswering
 
     folder = tiny_model(architecture)
-    encoder = Encoder.of(Checkpoint.open(folder), 64)
+    encoder = Encoder.of(Checkpoint(folder), 64)
     model = AutoModelForQuestionAnswering.from_pretrained(folder).eval()
     question = question_on(LONG)
     task = TASK.fit([question, question_on("the cell", "cell")], Silent())

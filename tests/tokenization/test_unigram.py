@@ -83,7 +83,7 @@ def test_pieces_are_those_of_transformers(dual: DualTokenizer, plain: Any, text:
 
 @pytest.mark.parametrize(("first", "second"), [("heart rate", "of the  patient"), (SENTENCE, "日本 <mask> x")])
 def test_inputs_are_those_of_transformers(tiny_model: TinyModel, first: str, second: str) -> None:
-    checkpoint = Checkpoint.open(tiny_model("XLMRobertaModel"))
+    checkpoint = Checkpoint(tiny_model("XLMRobertaModel"))
     encoder, ours = Encoder.of(checkpoint), DualTokenizer.of_model(checkpoint.folder, checkpoint.n_rows)
     assert (encoder.max_length, encoder.n_special_pair, encoder.special.pad) == (158, 4, 1)
     pieces = [ours.encode(text).base.ids for text in (first, second)]

@@ -34,7 +34,7 @@ def make_setup(model: Path, folder: Path, *, contrary: bool = False, **train: An
     train_set, dev, test = (task.read(str(file), Silent()) for file in files)
     if contrary:
         dev = [replace(text, label={"ill": "well", "well": "ill"}[str(text.label)]) for text in dev]
-    checkpoint = Checkpoint.open(model)
+    checkpoint = Checkpoint(model)
     fitted, encoder = task.fit(train_set, Silent()), Encoder.of(checkpoint, 64)
     return FinetuneSetup(
         tasks=(TaskData("", fitted, encoder, train_set, {"dev": dev}, {"test": test}, None, fitted.main),),

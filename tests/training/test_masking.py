@@ -74,7 +74,7 @@ def test_masks_do_not_depend_on_the_batch(model: Path, tmp_path: Path) -> None:
 
 def test_added_words_are_read_and_never_guessed(model: Path, tmp_path: Path) -> None:
     table = masked_dataset(model, tmp_path / "text")
-    n_old = Encoder.of(Checkpoint.open(model)).tokenizer.added.first_id
+    n_old = Encoder.of(Checkpoint(model)).tokenizer.added.first_id
     base, expanded = every(table, 0), every(table, 1)
     for epoch in range(3):
         batch = table.batch(expanded, epoch)
@@ -85,8 +85,8 @@ def test_added_words_are_read_and_never_guessed(model: Path, tmp_path: Path) -> 
 
 def test_the_general_model_reads_what_the_domain_model_reads(model: Path, tmp_path: Path) -> None:
     """No view of memory has an original that was masked."""
-    checkpoint = Checkpoint.open(model.parent / "base")
-    reader = MemoryReader.of(Encoder.of(Checkpoint.open(model)), checkpoint)
+    checkpoint = Checkpoint(model.parent / "base")
+    reader = MemoryReader.of(Encoder.of(Checkpoint(model)), checkpoint)
     table = masked_dataset(model, tmp_path / "text", reader)
     n_old = checkpoint.n_rows
     encoder = Encoder.of(checkpoint)
@@ -105,7 +105,7 @@ def test_the_general_model_reads_what_the_domain_model_reads(model: Path, tmp_pa
                 assert memory_ids == read
             # An added word, which is never masked, stands there in its pieces, and nothing else is different.
             words = encoder.tokenizer.base
-            added = Encoder.of(Checkpoint.open(model)).tokenizer.added.all_surfaces()
+            added = Encoder.of(Checkpoint(model)).tokenizer.added.all_surfaces()
             expected = []
             for piece in read:
                 surface = added[piece - n_old] if piece >= n_old else ""
@@ -151,7 +151,7 @@ def test_shares() -> None:
 
 
 def test_of_a_tokenizer(tiny_model: TinyModel, tmp_path: Path) -> None:
-    encoder = Encoder.of(Checkpoint.open(adapted(tiny_model)))
+    encoder = Encoder.of(Checkpoint(adapted(tiny_model)))
     of_model = Masking.of(encoder.tokenizer, 0.15)
     special, vocabulary = encoder.special, encoder.tokenizer.base.get_vocab()
     assert of_model.mask_id == vocabulary["[MASK]"] == special.mask
@@ -164,7 +164,7 @@ def test_of_a_tokenizer(tiny_model: TinyModel, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("one_thread")
 def test_the_loss_is_the_mean_over_all_masked_pieces(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = expand(tiny_model("BertForMaskedLM", initializer_range=0.1), tmp_path / "adapted")
-    checkpoint, base = Checkpoint.open(model), Checkpoint.open(tmp_path / "bertformaskedlm")
+    checkpoint, base = Checkpoint(model), Checkpoint(tmp_path / "bertformaskedlm")
     table = masked_dataset(model, tmp_path / "text", is_fixed=True)
     opened = open_masked_lm(checkpoint, Rows.all(checkpoint.n_rows), base.n_rows, 0)
     opened.model.train()

@@ -69,7 +69,7 @@ def test_a_share_is_held_out_by_content(tiny_model: TinyModel, tmp_path: Path) -
 
 
 def test_what_did_not_come_to_its_end_is_not_there(tiny_model: TinyModel, tmp_path: Path) -> None:
-    encoder = Encoder.of(Checkpoint.open(tiny_model()))
+    encoder = Encoder.of(Checkpoint(tiny_model()))
 
     def broken() -> Iterator[Document]:
         yield documents(1)[0]

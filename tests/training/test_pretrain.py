@@ -36,7 +36,7 @@ def setup(model: Path, folder: Path, **changes: Any) -> Pretraining:
     heldout, _ = packed(model, folder / "heldout", documents(20, 1))
     general, _ = packed(model, folder / "general", documents(10, 2))
     fields: dict[str, Any] = dict(
-        checkpoint=Checkpoint.open(model),
+        checkpoint=Checkpoint(model),
         encoder=encoder,
         texts={"train": train, "heldout": heldout, "general": general},
         config=CONFIG,
@@ -79,7 +79,7 @@ def test_training_lowers_the_loss_and_tells_so(tiny_model: TinyModel, tmp_path: 
 @pytest.mark.slow
 def test_a_new_head_is_trained_alone_first(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
-    source = Checkpoint.open(model)
+    source = Checkpoint(model)
     trained = trained_weights(setup(model, tmp_path, train=NOTHING), tmp_path / "run")
     for name in source.names:
         np.testing.assert_allclose(trained[f"bert.{name}"], source[name], rtol=0, atol=1e-20, err_msg=name)
@@ -116,7 +116,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tiny_model: TinyModel, tmp_
 @pytest.mark.slow
 def test_with_memory(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
-    general = Checkpoint.open(model.parent / "base")
+    general = Checkpoint(model.parent / "base")
     source = {name: np.array(general[name]) for name in general.names}
     memory = GeneralModel(general, MemoryConfig("gated", frozen=False))
     pretraining = setup(model, tmp_path, general=memory)

@@ -43,7 +43,7 @@ def _data(folder: Path, checkpoint: Checkpoint, name: str, adapter: AdapterConfi
 def make_setup(
     model: Path, names: tuple[str, ...] = ("ner", "ill.1"), adapter: AdapterConfig = PALS, **train: Any
 ) -> FinetuneSetup:
-    checkpoint = Checkpoint.open(model)
+    checkpoint = Checkpoint(model)
     return FinetuneSetup(
         tasks=tuple(_data(model.parent, checkpoint, name, adapter) for name in names),
         checkpoint=checkpoint,
@@ -141,7 +141,7 @@ def test_a_frozen_encoder_is_written_as_it_was(model: Path, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_general_models_memory_serves_all_tasks(model: Path, tmp_path: Path) -> None:
     """The gates learn from every task."""
-    general = GeneralModel(Checkpoint.open(model.parent / "base"), MemoryConfig(strategy="gated"))
+    general = GeneralModel(Checkpoint(model.parent / "base"), MemoryConfig(strategy="gated"))
     setup = replace(make_setup(model), general=general)
     run = FinetuneRun(setup, 0, tmp_path / "seed")
     memory = state_of(run.model.encoder.memory)

@@ -55,7 +55,7 @@ def prepare(text: list[list[str]], folder: Path) -> PreparedCorpus:
     lines = np.cumsum([0, *map(len, text)], dtype=np.int64)
     write_arrays(folder / "words.safetensors", {"ids": ids, "lines": lines})
     write_vocabulary(folder / "vocabulary.tsv", words, np.array([counts[word] for word in words], np.int64))
-    return PreparedCorpus.open(folder)
+    return PreparedCorpus(folder)
 
 
 def train(corpus: PreparedCorpus, config: W2VConfig, work: Path, progress: Any = None, max_memory: int = GIB) -> Any:
@@ -98,7 +98,7 @@ from greenadapt.progress import Silent
 from greenadapt.vectors.cbow import train
 corpus, work = map(Path, sys.argv[1:])
 config = W2VConfig(dim=128, min_count=2, epochs=1)
-train(PreparedCorpus.open(corpus), config, work, progress=Silent(), max_memory=1 << 30)
+train(PreparedCorpus(corpus), config, work, progress=Silent(), max_memory=1 << 30)
 (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
 print(line.split()[1])  # ru_maxrss would be that of the process that started this one, if larger
 """

@@ -168,7 +168,7 @@ class MemoryChoice:
         else:
             model = find_model(memory)
         check_model(model, whole=True)
-        depths = [Checkpoint.open(m.folder).setting("num_hidden_layers", "n_layers") for m in (domain, model)]
+        depths = [Checkpoint(m.folder).setting("num_hidden_layers", "n_layers") for m in (domain, model)]
         if all(depths):  # other architectures are refused later, with the reason
             MemoryPlan.of(config, *depths)
         return cls(model, config, model_input(model)["sha256"])
@@ -218,7 +218,7 @@ def check_memories(folders: Iterable[TaskFolder], path: str | None) -> None:
         raise UsageError(f"--memory {path}, but no model here needs a general model beside it", "leave it out")
     for folder, memory in memories:
         if memory.config.frozen:
-            Checkpoint.open(memory.find(folder.folder, path).folder)
+            Checkpoint(memory.find(folder.folder, path).folder)
         if not (folder.weights / MEMORY_FILE).is_file():
             raise MissingError(f"{folder.weights} has no {MEMORY_FILE}", "copy the whole folder, or train it again")
 

@@ -114,11 +114,7 @@ class GeneralModel:
     @classmethod
     def open(cls, chosen: MemoryChoice) -> "GeneralModel":
         """The ``chosen`` model; raises ``InputError`` if its type is not supported."""
-        return cls(Checkpoint.open(chosen.model.folder), chosen.config)
-
-    def reader(self, encoder: Encoder) -> MemoryReader:
-        """Converts the inputs of a domain model, made by ``encoder``, to those of this model."""
-        return MemoryReader.of(encoder, self.checkpoint)
+        return cls(Checkpoint(chosen.model.folder), chosen.config)
 
     def attach(self, model: Any, encoder: Encoder, machine: Machine, seed: int) -> None:
         """Attach this model as memory to ``model``, whose inputs ``encoder`` makes; move both to the machine's device.

@@ -145,7 +145,7 @@ class FinetuneRequest:
         if not self.automatic:
             return self
         model, entry = starting_model(self.model), self.tasks[0]
-        scale = max(1, int(Checkpoint.open(model.folder).setting("hidden_size", "dim")) / _WIDTH)
+        scale = max(1, int(Checkpoint(model.folder).setting("hidden_size", "dim")) / _WIDTH)
         values: Json = {
             "mix": "both" if has_added_words(model.folder) else TrainConfig.mix,
             "learning_rate": float(f"{_RATE / scale:.2g}"),

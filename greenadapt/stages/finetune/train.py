@@ -266,7 +266,7 @@ class Finetuning:
     def _setup(self, session: Session, machine: "Machine | None") -> "FinetuneSetup":
         """The setup of all seeds; the data is read before torch is imported, which takes seconds."""
         request, start = self.request, self.start
-        checkpoint = Checkpoint.open(start.model.folder)
+        checkpoint = Checkpoint(start.model.folder)
         if request.adapter is not None:
             layer_parts(checkpoint.architecture.model_type)
             width = checkpoint.setting("hidden_size", "dim")
@@ -340,7 +340,7 @@ class MultitaskFinetuning(Finetuning):
         assert self.request.adapter is not None
         from greenadapt.models.adapters.kinds import count_adapters, make_meta_encoder
 
-        start = Checkpoint.open(self.start.model.folder)
+        start = Checkpoint(self.start.model.folder)
         encoder = make_meta_encoder({**start.config, "model_type": start.architecture.model_type}, str(start.folder))
         return count_adapters(self.request.adapter, encoder, len(self.request.tasks))
 

@@ -53,7 +53,7 @@ class Ours:
 
     def __init__(self, folder: Path, max_length: int, unit: WordUnit = "punct") -> None:
         self.opened = open_task_model(folder)
-        self.encoder = Encoder.of(Checkpoint.open(folder), max_length)
+        self.encoder = Encoder.of(Checkpoint(folder), max_length)
         self.task = QuestionTask(word_unit=unit)
         self.run = Inference(400, self.encoder.special.pad)
 

@@ -177,7 +177,7 @@ def test_the_base_alone_is_a_plain_model(written: Written) -> None:
         expected = encoder(torch.from_numpy(written.rows.compact(ids.numpy())), mask)
     assert torch.equal(got.last_hidden_state, expected.last_hidden_state)
     assert torch.equal(got.pooler_output, expected.pooler_output)
-    before, after = written.source.embedding(), Checkpoint.open(written.folder).embedding()
+    before, after = written.source.embedding(), Checkpoint(written.folder).embedding()
     untrained = np.setdiff1d(np.arange(written.source.n_rows), written.rows.ids)
     assert np.array_equal(after[untrained], before[untrained] * np.float32(SHRINK))
     assert not any("task" in name or "adapter" in name for name in load_file(written.folder / "model.safetensors"))

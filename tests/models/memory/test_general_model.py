@@ -31,10 +31,10 @@ def _views(encoder: Encoder, n: int = 16) -> list[Item]:
 
 
 def _model(folder: Path, general: Path, machine: Machine, **memory: Any) -> tuple[Any, GeneralModel, Encoder]:
-    checkpoint = Checkpoint.open(folder)
+    checkpoint = Checkpoint(folder)
     encoder = Encoder.of(checkpoint)
     model = open_model(checkpoint, TEXTS, {"num_labels": 3}, Rows.all(checkpoint.n_rows), seed=0)
-    chosen = GeneralModel(Checkpoint.open(general), MemoryConfig(**memory))
+    chosen = GeneralModel(Checkpoint(general), MemoryConfig(**memory))
     chosen.attach(model, encoder, machine, seed=0)
     return model, chosen, encoder
 
@@ -44,7 +44,9 @@ def test_the_states_are_those_of_plain_transformers_for_base_pieces(tiny_model: 
     folder = adapted(tiny_model)
     general = folder if is_expanded else folder.parent / "base"
     model, chosen, encoder = _model(folder, general, Machine.start("float32"))
-    arguments = chosen.reader(encoder).read(Features.of([example.expanded[0] for example in _views(encoder)]))
+    arguments = MemoryReader.of(encoder, chosen.checkpoint).read(
+        Features.of([example.expanded[0] for example in _views(encoder)])
+    )
     inputs = {name: arguments[f"memory_{name}"] for name in ("ids", "mask", "types")}
     n_base = encoder.tokenizer.added.first_id
     assert int(inputs["ids"].max()) < n_base == len(model.memory.general.get_input_embeddings().weight)
@@ -67,29 +69,29 @@ def test_a_frozen_model_is_in_half_precision_on_such_a_machine(
 def test_logits_of_pieces_that_differ_cannot_be_added(tiny_model: TinyModel) -> None:
     folder = adapted(tiny_model)
     _model(folder, folder.parent / "base", Machine.start("float32"), strategy="logits")
-    checkpoint = Checkpoint.open(folder)
+    checkpoint = Checkpoint(folder)
     model = open_model(checkpoint, "TokenClassification", {"num_labels": 3}, Rows.all(checkpoint.n_rows), seed=0)
-    base = Checkpoint.open(folder.parent / "base")
+    base = Checkpoint(folder.parent / "base")
     general = GeneralModel(base, MemoryConfig("logits"))
     with pytest.raises(UsageError, match="added words are other pieces"):
         general.attach(model, Encoder.of(checkpoint), Machine.start("float32"), seed=0)
     base.config["max_position_embeddings"] -= 1
     with pytest.raises(UsageError, match="reads 159 pieces at once, the domain model 160: give --max-length 159"):
-        general.attach(model, Encoder.of(Checkpoint.open(base.folder)), Machine.start("float32"), seed=0)
+        general.attach(model, Encoder.of(Checkpoint(base.folder)), Machine.start("float32"), seed=0)
 
 
 def test_a_general_model_that_was_trained_gets_its_base_tokenizer(tiny_model: TinyModel, tmp_path: Path) -> None:
     folder = adapted(tiny_model)
     target = tmp_path / "target" / "memory"
     target.mkdir(parents=True)
-    GeneralModel(Checkpoint.open(folder), MemoryConfig(frozen=False)).copy_tokenizer(target.parent)
+    GeneralModel(Checkpoint(folder), MemoryConfig(frozen=False)).copy_tokenizer(target.parent)
     assert (target / "tokenizer.json").read_bytes() == (folder / "base_tokenizer" / "tokenizer.json").read_bytes()
     assert not (target / "words.safetensors").exists()
 
 
 def _reader(folder: Path, general: Path) -> tuple[Encoder, MemoryReader]:
-    encoder = Encoder.of(Checkpoint.open(folder))
-    return encoder, MemoryReader.of(encoder, Checkpoint.open(general))
+    encoder = Encoder.of(Checkpoint(folder))
+    return encoder, MemoryReader.of(encoder, Checkpoint(general))
 
 
 @pytest.mark.parametrize("view", ["base", "expanded"])
@@ -131,9 +133,9 @@ def test_of_a_longer_text_the_first_pieces_and_the_last_special_token_are_read(t
 
 def test_other_vocabularies_and_words_added_by_longest_match_are_refused(tiny_model: TinyModel) -> None:
     folder = adapted(tiny_model)
-    encoder = Encoder.of(Checkpoint.open(folder))
+    encoder = Encoder.of(Checkpoint(folder))
     with pytest.raises(InputError, match=r"other has a different vocabulary: \d+ of its \d+ entries are among"):
-        MemoryReader.of(encoder, Checkpoint.open(tiny_model("RobertaModel", name="other")))
+        MemoryReader.of(encoder, Checkpoint(tiny_model("RobertaModel", name="other")))
     encoder.tokenizer.added = replace(encoder.tokenizer.added, oov="greedy")
     with pytest.raises(UsageError, match="--oov greedy"):
-        MemoryReader.of(encoder, Checkpoint.open(folder.parent / "base"))
+        MemoryReader.of(encoder, Checkpoint(folder.parent / "base"))

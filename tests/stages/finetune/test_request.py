@@ -53,7 +53,7 @@ def test_a_model_that_had_a_memory(tiny_model: TinyModel) -> None:
     (model / "memory.safetensors").write_bytes(b"")
     start, notes = Start.of(str(model), None, MemoryConfig()), Notes()
     assert start.memory is None
-    start.report(Encoder.of(Checkpoint.open(model), None), notes)
+    start.report(Encoder.of(Checkpoint(model), None), notes)
     (warning,) = notes.warnings
     assert warning.endswith("adapted was trained with a memory: give the general model with --memory")
     facts_file(model)
