@@ -47,6 +47,7 @@ TORCH_FREE = [
         "stages.assess",
         "stages.finetune.train",
         "stages.finetune.compare",
+        "stages.finetune.cross_validation",
     ),
     *("inference.predictor", "inference.models", "inference.qa.answering", "report.cards"),
     *("tasks.ner", "tasks.classification", "tasks.qa", "vectors.cbow", "vectors.rows"),

@@ -80,7 +80,7 @@ def assess(
     else:
         if task is None:
             raise UsageError("no task", "give --task ner, classification or qa")
-        from greenadapt.stages.finetune.compare import cross_validate
+        from greenadapt.stages.finetune.cross_validation import cross_validate
         from greenadapt.stages.finetune.request import FinetuneRequest
 
         start = find_adapted(session, corpus, model)

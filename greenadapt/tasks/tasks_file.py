@@ -38,7 +38,7 @@ class TaskEntry:
     automatic: Collection[str] = ()
     """The settings of ``config`` that the user left to greenadapt: a finished result keeps its own."""
 
-    def with_chosen(self, automatic: Collection[str]) -> "TaskEntry":
+    def choose_settings(self, automatic: Collection[str]) -> "TaskEntry":
         """The entry with those of the ``automatic`` settings chosen that greenadapt chooses for its kind of task."""
         chosen = {name: value for name, value in CHOSEN_FOR_ENTITIES.items() if name in automatic}
         if self.config.task != "ner" or not chosen:
@@ -107,7 +107,7 @@ def _entry(table: Json, number: int, defaults: Json, path: Path, is_paper: bool)
         raise InputError(f"{where}: metric is {metric!r}", 'give the name of a score, such as "accuracy"')
     dev, test = (_sets(table.get(data, {}), data, path, where) for data in ("dev", "test"))
     entry = TaskEntry(name, config, tuple(_source(source, "train", path, where) for source in train), dev, test, metric)
-    return entry if is_paper else entry.with_chosen(CHOSEN_FOR_ENTITIES.keys() - {*defaults, *table})
+    return entry if is_paper else entry.choose_settings(CHOSEN_FOR_ENTITIES.keys() - {*defaults, *table})
 
 
 def _config(kind: TaskName, table: Json, defaults: Json, where: str) -> TaskConfig:

@@ -130,6 +130,11 @@ def _are_exportable(words: Sequence[str], tokenizer: Tokenizer) -> BoolArray:
 WORDS_FILE = "words.safetensors"
 
 
+def has_added_words(folder: Path) -> bool:
+    """Whether a model's folder has an expanded tokenization."""
+    return (folder / WORDS_FILE).is_file()
+
+
 @dataclass(frozen=True)
 class AddedWords:
     """The added words of an expanded model, found by base pieces.

@@ -38,7 +38,7 @@ from greenadapt.store.arrays import write_arrays
 from greenadapt.store.files import Json, replacing, write_json, write_lines
 from greenadapt.tasks.base import Encoder, Item, TaskData
 from greenadapt.tasks.metrics import average, metric_of
-from greenadapt.training.batches import Dataset, TaskDataset
+from greenadapt.training.batches import TaskDataset
 from greenadapt.training.evaluation import Evaluation, stack
 from greenadapt.training.loop import RunRecord, Step, Training
 from greenadapt.training.sampling import BatchSampler
@@ -231,9 +231,7 @@ class FinetuneRun:
     """
 
     def __init__(self, setup: FinetuneSetup, seed: int, folder: Path) -> None:
-        self.setup = setup
-        self.seed = seed
-        self.folder = folder
+        self.setup, self.seed, self.folder = setup, seed, folder
         folder.mkdir(parents=True, exist_ok=True)
         self.state = folder / STATE
         self.record = _Record()
@@ -251,16 +249,8 @@ class FinetuneRun:
         self.model = self._parts.model
         self._memory = self._attach([*chain(*items.values())])
         self._parts.freeze()
-        self.n_inputs: dict[str, int] = {}
-        self._chance: dict[str, float] = {}
-        datasets: list[Dataset] = []
-        for data in setup.tasks:
-            inputs, head, pad = items[data.name], data.task.head, data.encoder.special.pad
-            dataset = TaskDataset.of(inputs, self.rows, head, pad, self._memory)
-            self.n_inputs[data.name] = dataset.n_items
-            self._chance[data.name] = dataset.chance
-            datasets.append(replace(dataset, task=data.name or None, n_examples=len(data.train)))
-        sampler = BatchSampler(datasets, setup.train, seed, setup.sampling)
+        self._datasets = {data.name: self._make_dataset(data, items[data.name]) for data in setup.tasks}
+        sampler = BatchSampler([*self._datasets.values()], setup.train, seed, setup.sampling)
         self.training = Training(self.model, sampler, setup.machine, setup.max_tokens)
 
     def train(self, later: int = 0) -> None:
@@ -302,7 +292,7 @@ class FinetuneRun:
         if dev is not None:
             scores["epoch"] = epoch
         scores["losses"] = {
-            name or self.setup.tasks[0].task.name: {"last": loss, "chance": self._chance[name]}
+            name or self.setup.tasks[0].task.name: {"last": loss, "chance": self._datasets[name].chance}
             for name, loss in record.smoothed.items()
         }
         scores |= self._final_scores(dev)
@@ -310,7 +300,12 @@ class FinetuneRun:
         self._write(shrink, model_folder)
         # The scores are written last and atomically: they mark the seed as finished.
         with replacing(self.folder / SCORES) as part:
-            write_json(part, scores | {"counts": self._parts.counts(self.n_inputs)})
+            n_inputs = {name: dataset.n_items for name, dataset in self._datasets.items()}
+            write_json(part, scores | {"counts": self._parts.counts(n_inputs)})
+
+    def _make_dataset(self, data: TaskData, items: Sequence[Item]) -> TaskDataset:
+        dataset = TaskDataset.of(items, self.rows, data.task.head, data.encoder.special.pad, self._memory)
+        return replace(dataset, task=data.name or None, n_examples=len(data.train))
 
     def _attach(self, items: Sequence[Item]) -> MemoryInput | None:
         """Give the model, which is trained on ``items``, the general model as its memory; returns what reads for it,

@@ -79,7 +79,7 @@ def test_the_preset_of_cross_validation(
         requests.append(request)
         raise UsageError("stop")
 
-    monkeypatch.setattr("greenadapt.stages.finetune.compare.cross_validate", stop)
+    monkeypatch.setattr("greenadapt.stages.finetune.cross_validation.cross_validate", stop)
     command = ("assess", "-m", adapted(tiny_model), "--task", "ner", "--train", ner_file(tmp_path / "train.tsv"))
     run_alone(*command, "--preset", "paper", "--epochs", 3, code=2)
     [request] = requests

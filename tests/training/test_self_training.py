@@ -17,7 +17,8 @@ from greenadapt.config import ReadingOptions, TaskConfig, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.compare import finetune
-from greenadapt.stages.finetune.request import FinetuneRequest, read_unlabelled
+from greenadapt.stages.finetune.data import read_unlabelled
+from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.store.results import Result
 from greenadapt.tasks.base import TaskData
 from greenadapt.tasks.conll import Sentence

@@ -1,29 +1,27 @@
-"""Compare fine-tuned models on a test set or by cross-validation, with confidence intervals of their differences."""
+"""Fine-tune models and compare them on a test set, with confidence intervals of their differences."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from greenadapt.checkpoints.layout import PREDICTIONS, SEEDS, TASK_FILE, read_described
-from greenadapt.checkpoints.provenance import model_input, read_facts, starting_model
-from greenadapt.checkpoints.source import PretrainedModel, find_local_model
-from greenadapt.config import AssessConfig, MemoryConfig, Pool, ReadingOptions
+from greenadapt.checkpoints.provenance import starting_model
+from greenadapt.config import MemoryConfig
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import InputError, UsageError, require_torch
-from greenadapt.inference.models import OpenedModel, require_one_process
-from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.on_cluster import train_on_cluster
-from greenadapt.stages.finetune.request import FinetuneRequest, has_added_words
-from greenadapt.stages.finetune.train import Finetuning, check_finetune, in_order, run_together
-from greenadapt.stages.session import EXPAND, RUNS, Session
+from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.finetune.train import check_finetune, count_following, run_together
+from greenadapt.stages.session import RUNS, Session
 from greenadapt.store.arrays import Array
 from greenadapt.store.files import Json, read_own_lines
-from greenadapt.store.results import MANIFEST, Result, read_manifest
-from greenadapt.tasks.base import Fold, Task, load_task, make_task
+from greenadapt.store.results import Result
+from greenadapt.tasks.base import load_task
 from greenadapt.tasks.metrics import gap_covered, groups_of, interval, paired_bootstrap, resample
+from greenadapt.tokenization.added_words import has_added_words
 
 
 @dataclass(frozen=True)
@@ -48,9 +46,9 @@ def compare(session: Session, request: FinetuneRequest, models: Sequence[str] = 
     if models and request.test is None:
         raise UsageError("nothing to compare on", "give --test FILE")
     require_torch("fine-tuning")
-    request = request.with_chosen_training()
+    request = request.choose_training()
     plain = replace(request, memory=None, memory_config=MemoryConfig())
-    requests = [request, *(for_model(plain, model) for model in models)]
+    requests = [request, *(replace_model(plain, model) for model in models)]
     # Only the first model goes to --out; the others lie beside it, and are trained once for all comparisons.
     folder = RUNS if session.out is None else session.out.parent
     sessions = [session, *(replace(session, out=None) for _ in models)]
@@ -60,8 +58,9 @@ def compare(session: Session, request: FinetuneRequest, models: Sequence[str] = 
     names = [run.folder.name if names.count(name) > 1 else name for name, run in zip(names, runs, strict=True)]
     if models:
         runs = [run.with_prefix(name) for name, run in zip(names, runs, strict=True)]
+    runs = count_following(runs)
     train_on_cluster(session, runs, names if models else ())
-    results = [run_together(run.session, run.job, run.request.training.precision, run.build) for run in in_order(runs)]
+    results = [run_together(run.session, run.job, run.request.training.precision, run.build) for run in runs]
     return Comparison(results, _rows(request, results) if request.is_plain and request.test is not None else [])
 
 
@@ -70,7 +69,7 @@ def finetune(session: Session, request: FinetuneRequest) -> Result:
     return compare(session, request).results[0]
 
 
-def for_model(request: FinetuneRequest, model: str) -> FinetuneRequest:
+def replace_model(request: FinetuneRequest, model: str) -> FinetuneRequest:
     """The request for another ``model``, without self-training if it has no added words: that gains nothing there."""
     if not has_added_words(starting_model(model).folder):
         request = replace(request, unlabelled=None)
@@ -108,127 +107,3 @@ def statistics_of(task: Any, examples: list[Any], result: Result, seeds: tuple[i
     """Additive statistics of a fine-tuned model on its test examples (n_seeds, n_examples, m), from its predictions."""
     files = [result.folder / SEEDS / str(seed) / PREDICTIONS for seed in seeds]
     return np.stack([task.statistics(examples, [*read_own_lines(file)]) for file in files])
-
-
-BASE = "base model"
-VIEWS: tuple[Pool, ...] = get_args(Pool)
-"""How an adapted model reads texts; the first, its default, decides the verdict."""
-
-
-def cross_validate(session: Session, request: FinetuneRequest, base: str | None, config: AssessConfig) -> Json:
-    """For each fold of the training examples, fine-tune the adapted model of ``request`` and its ``base`` (``None``:
-    the model that it was made from) on all other folds, and predict this fold.
-
-    ``rows`` are the base model and, by each of ``VIEWS``, the adapted model: ``score``, for the adapted model the
-    ``difference`` to the base model with its 95 % interval ``low`` to ``high`` (a paired bootstrap over seeds and the
-    examples of all folds, or contexts of questions, as ``resampled`` says). ``verdict`` is ``helps``, ``unclear`` or
-    ``hurts``, by the interval of ``mean``; ``None`` if ``max_steps`` ends the trainings early, since all steps may turn
-    it round. No interval covers the choice of the training examples.
-
-    The models of the folds are results in HOME, and are not trained again. Raises ``UsageError`` if the model has no
-    added words or no known base, ``InputError`` if the base model changed since, and what ``finetune`` raises, before
-    any training.
-    """
-    require_torch("cross-validation")
-    require_one_process("assess")
-    adapted = starting_model(request.model)
-    if not has_added_words(adapted.folder):
-        raise UsageError(f"{request.model} has no added words", "give an adapted model with --model")
-    base = base or _base_of(adapted)
-    [entry] = request.tasks
-    task = make_task(entry.config)
-    examples = [example for source in entry.train for example in task.read(source, Silent())]
-    n_trained = round((1 - 1 / config.folds) * len(examples))
-    request = request.with_chosen_training(n_trained)
-    task = task.fit(examples, session.progress)
-    folds = [Fold(number, config.folds, config.seed) for number in range(config.folds)]
-    left_out = [fold.split(examples)[1] for fold in folds]
-    requests = {BASE: for_model(request, base), "adapted model": request}
-    names = [f"fold {fold.number + 1} of {fold.of}, {name}" for fold in folds for name in requests]
-    in_folds = [replace(of, tasks=(replace(entry, fold=fold),)) for fold in folds for of in requests.values()]
-    runs = in_order(
-        [
-            check_finetune(replace(session, out=None), request, None).with_prefix(name)
-            for request, name in zip(in_folds, names, strict=True)
-        ]
-    )  # all are checked before the first one is trained
-    train_on_cluster(session, runs, names)
-    pairs = [runs[number : number + 2] for number in range(0, len(runs), 2)]
-    measured = [[_measure(run, out) for run in pair] for pair, out in zip(pairs, left_out, strict=True)]
-    ordered = [example for out in left_out for example in out]
-    return {
-        "model": request.model,
-        "base": base,
-        "task": entry.config.task,
-        "examples": len(ordered),
-        "folds": config.folds,
-        "seeds": len(request.seeds),
-        **_compare_views(task, ordered, measured, has_verdict=not request.is_capped(n_trained)),
-    }
-
-
-def _base_of(adapted: PretrainedModel) -> str:
-    """The model that ``adapted`` was made from.
-
-    Raises ``UsageError`` if it is unknown, ``InputError`` if it changed since.
-    """
-    facts = read_facts(adapted.folder)
-    if facts is None and (adapted.folder / TASK_FILE).is_file():
-        raise UsageError(f"{adapted.source} is fine-tuned already", "give the adapted model that it was made from")
-    if facts is None:
-        raise UsageError(f"{adapted.source} does not say which model it was made from", "name it with --base")
-    base: str = facts["model"]["source"]
-    base_model = find_local_model(base, adapted.folder, "--base")
-    if not (adapted.folder / MANIFEST).is_file():
-        return base
-    manifest = read_manifest(adapted.folder)
-    if manifest.stage != EXPAND:  # other stages record the adapted model
-        return base
-    if manifest.inputs["model"]["sha256"] != model_input(base_model)["sha256"]:
-        raise InputError(
-            f"{base} changed since {adapted.source} was made from it", "name the model to compare with by --base"
-        )
-    return base
-
-
-def _measure(run: Finetuning, examples: Sequence[Any]) -> dict[str, Array]:
-    """Train on all folds but one, whose ``examples`` the model then predicts under each seed.
-
-    Returns its statistics by view, (n_seeds, n_examples, m), see ``Task.statistics``.
-    """
-    precision, max_tokens = run.request.training.precision, run.request.max_tokens
-    result = run_together(run.session, run.job, precision, run.build)
-    views = VIEWS if has_added_words(run.start.model.folder) else VIEWS[1:2]
-    statistics: dict[str, list[Array]] = {view: [] for view in views}
-    for seed in run.request.seeds:
-        reading = ReadingOptions(views[0], seed=seed, precision=precision, max_tokens=max_tokens)
-        opened = OpenedModel.open(TaskFolder.open(str(result.path), seed), reading)
-        for view in views:
-            model = replace(opened, settings=replace(opened.settings, pool=view))
-            predictions = []
-            with run.session.progress.bar(f"seed {seed}, {view}", len(examples), "examples") as bar:
-                for example, logits in model.logits(model.inputs(examples)):
-                    predictions.append(model.task.decode(example, logits))
-                    bar.advance(1)
-            statistics[view].append(model.task.statistics(examples, predictions))
-    return {view: np.stack(arrays) for view, arrays in statistics.items()}
-
-
-def _compare_views(
-    task: Task[Any], examples: Sequence[Any], pairs: Sequence[Sequence[dict[str, Array]]], *, has_verdict: bool
-) -> Json:
-    """``main``, ``resampled``, ``rows`` and ``verdict``, from the base model's and the adapted one's statistics on each
-    fold.
-    """
-    groups = groups_of(examples)
-    of_base, of_adapted = zip(*pairs, strict=True)
-    base_draws, unit = resample(np.concatenate([next(iter(fold.values())) for fold in of_base], axis=1), *groups)
-    rows: list[Json] = [{"read_by": BASE, "score": float(task.main_score(base_draws.sum(axis=1)).mean())}]
-    for view in VIEWS:
-        draws, _ = resample(np.concatenate([fold[view] for fold in of_adapted], axis=1), *groups)
-        gain = paired_bootstrap(draws, base_draws, task.main_score)
-        row = {"read_by": view, "score": gain.ours, "difference": gain.difference, "low": gain.low, "high": gain.high}
-        rows.append(row)
-    decisive = rows[1]
-    verdict = "helps" if decisive["low"] > 0 else "hurts" if decisive["high"] < 0 else "unclear"
-    return {"main": task.main, "resampled": unit, "rows": rows, "verdict": verdict if has_verdict else None}

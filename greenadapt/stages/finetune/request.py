@@ -1,17 +1,12 @@
-"""A fine-tuning request: its starting model, its tasks with their examples, and its seeds."""
+"""A fine-tuning request: its starting model, its tasks, the settings of the training, and its seeds."""
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
 from math import ceil
 from pathlib import Path
-from statistics import median_low
 from typing import Any
 
-import numpy as np
-
-from greenadapt.checkpoints.layout import MEMORY_FILE, set_label
+from greenadapt.checkpoints.layout import MEMORY_FILE
 from greenadapt.checkpoints.provenance import check_model, note_lowercasing, starting_model
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
@@ -29,43 +24,13 @@ from greenadapt.config import (
     paper_values,
 )
 from greenadapt.corpus.opening import refuse_read_once, require_source
-from greenadapt.errors import InputError, UsageError, pluralize
-from greenadapt.inference.entries import read_entries
-from greenadapt.inference.search.paragraphs import sentence_gaps
+from greenadapt.errors import UsageError, pluralize
 from greenadapt.models.memory.choice import MemoryChoice
-from greenadapt.progress import PrefixedProgress, Progress, Silent
+from greenadapt.progress import Progress, Silent
 from greenadapt.store.files import Json
-from greenadapt.tasks.base import Encoder, Task, TaskData, make_task
-from greenadapt.tasks.metrics import choose_metric
+from greenadapt.tasks.base import Encoder, make_task
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
-from greenadapt.tokenization.added_words import WORDS_FILE
-
-_READINGS, _OUTLYING = 10, 3.0
-
-
-def find_undertrained(seeds: Sequence[Json]) -> dict[int, str]:
-    """Seed → what is wrong with its training, for the ``seeds`` of a ``scores.json`` that learnt too little.
-
-    A model that reads nothing has the ``chance`` loss. loss / chance is the share of the training labels' information
-    that the model has not learnt, 1 - R² of McFadden: 1 for a model that always predicts the most frequent label. Over
-    a half is too much for any use. A model whose weights are all trained memorizes even noisy examples when it has read
-    them ``_READINGS`` times (0.04 is left for entities after 32 readings); for it over a quarter is too much. Seeds
-    differ only by chance: a seed is also undertrained if its loss is over ``_OUTLYING`` times that of the median seed
-    and more than a tenth of ``chance``, since differences of small losses mean nothing.
-    """
-    found: dict[int, str] = {}
-    for task in dict.fromkeys(task for seed in seeds for task in seed.get("losses", {})):
-        trained = [seed for seed in seeds if task in seed.get("losses", {})]
-        median = median_low(seed["losses"][task]["last"] for seed in trained)
-        for seed in trained:
-            last, chance = seed["losses"][task]["last"], seed["losses"][task]["chance"]
-            knows_by_heart = seed["epochs"] >= _READINGS and "tasks" not in seed and task != "qa"
-            ended = f"the training loss of {task} ended at {last:.2g}"
-            if last >= chance / (4 if knows_by_heart else 2) > 0:
-                found[seed["seed"]] = f"{ended}, a model that reads nothing has {chance:.2g}"
-            elif last > max(_OUTLYING * median, chance / 10):
-                found[seed["seed"]] = f"{ended}, that of other seeds at {median:.2g}"
-    return found
+from greenadapt.tokenization.added_words import has_added_words
 
 
 @dataclass(frozen=True)
@@ -132,9 +97,9 @@ class FinetuneRequest:
         entry = TaskEntry("", task, train, dev_sets, {} if test is None else {"test": test}, None)
         automatic = {*fields.pop("automatic", ())}
         of_training = CHOSEN_FOR_TRAINING & automatic
-        return cls(model, (entry.with_chosen(automatic),), None, training=training, automatic=of_training, **fields)
+        return cls(model, (entry.choose_settings(automatic),), None, training=training, automatic=of_training, **fields)
 
-    def with_chosen_training(self, n_examples: int | None = None) -> "FinetuneRequest":
+    def choose_training(self, n_examples: int | None = None) -> "FinetuneRequest":
         """The request with the ``automatic`` settings of a single task's training chosen, for ``n_examples``; ``None``:
         all examples of its files, which are read for that.
 
@@ -278,11 +243,6 @@ def make_request(
     return FinetuneRequest.of_one(model, task=tasks, automatic=chosen - {*explicit}, **fields)
 
 
-def has_added_words(folder: Path) -> bool:
-    """Whether a model's folder has an expanded tokenization."""
-    return (folder / WORDS_FILE).is_file()
-
-
 _BATCH_SIZE, _MIN_STEPS, _MIN_READINGS = 16, 600, 4
 _RATE, _WIDTH = 2e-4, 384
 """The best peak rate for 300 labels, and the hidden size of the model for which rate and steps were measured."""
@@ -304,112 +264,3 @@ def _number_of_examples(entry: TaskEntry) -> int:
         refuse_read_once(source)
     task = make_task(entry.config)
     return sum(len(task.read(source, Silent())) for source in entry.train)
-
-
-_UNLABELLED_PER_LABELLED, _MOST_UNLABELLED = 40, 20_000
-_FEWEST_WORDS, _MOST_WORDS = 5, 60
-"""Words of a sentence without labels."""
-
-
-def read_task_data(
-    entry: TaskEntry, checkpoint: Checkpoint, adapter: AdapterConfig | None, progress: Progress
-) -> TaskData:
-    """The data and settings of a task; without ``adapter`` it is the only task of a plain model.
-
-    Raises ``InputError``, with the task's name if it has one, for invalid or empty files, ``UsageError`` if
-    transformers has no such plain model.
-    """
-    progress = PrefixedProgress(progress, entry.name) if entry.name else progress
-    with _name_task(entry.name):
-        encoder = Encoder.of(checkpoint, entry.config.max_length)
-        task = make_task(entry.config)
-        if adapter is None and task.head not in checkpoint.architecture.heads:
-            raise UsageError(
-                f"transformers has no model for {task.head} of type {checkpoint.architecture.model_type}",
-                "use a model of another type, or --tasks, whose heads are greenadapt's own",
-            )
-        train = [example for source in entry.train for example in task.read(source, progress)]
-        if not train:
-            option = "" if entry.name else "--train "
-            raise InputError(f"{option}{', '.join(entry.train)} has no examples", "give a file with examples")
-        task = task.fit(train, progress)
-        if entry.fold is not None:
-            train, _ = entry.fold.split(train)
-        return TaskData(
-            name=entry.name,
-            task=task,
-            encoder=encoder,
-            train=train,
-            dev=_sets(task, "dev", entry, progress),
-            test=_sets(task, "test", entry, progress),
-            adapter=adapter,
-            metric=choose_metric(entry.metric, task, "tasks file"),
-        )
-
-
-def read_unlabelled(data: TaskData, source: str, progress: Progress) -> list[Any]:
-    """Sentences of 5 to 60 words from text, JSON lines or CoNLL columns, as ``predict`` reads them, in random order.
-
-    Text is cut into sentences. A random sample of 40 for each training example, the same in every run. Raises
-    ``InputError`` if there is none.
-    """
-    n = min(_UNLABELLED_PER_LABELLED * len(data.train), _MOST_UNLABELLED)
-    sample: list[tuple[str | Json, str]] = []
-    random = np.random.default_rng(0)
-    for number, entry in enumerate(
-        read_entries(_Raw(data.task.name, data.task.settings().get("columns", ())), source, None, progress)
-    ):
-        if number < n:
-            sample.append(entry.example)
-        elif (row := int(random.integers(number + 1))) < n:  # Vitter's algorithm R
-            sample[row] = entry.example
-    sentences: list[Any] = []
-    for i in random.permutation(len(sample)).tolist():
-        record, where = sample[i]
-        examples = (data.task.example(sentence, where) for sentence in _sentences(record))
-        sentences += [example for example in examples if _FEWEST_WORDS <= len(example.words) <= _MOST_WORDS]
-        if len(sentences) >= n:
-            break
-    if not sentences:
-        raise InputError(
-            f"--unlabelled {source} has no sentence of {_FEWEST_WORDS} to {_MOST_WORDS} words", "give a file with text"
-        )
-    return sentences[:n]
-
-
-def _sentences(record: str | Json) -> list[str | Json]:
-    """The sentences of a text; tokens are left as they are."""
-    text = record if isinstance(record, str) else record.get("text")
-    if not isinstance(text, str) or "tokens" in record:
-        return [record]
-    gaps = [(0, 0), *sentence_gaps(text, 0, len(text)), (len(text), len(text))]
-    return [text[begin:end] for (_, begin), (end, _) in pairwise(gaps)]
-
-
-@dataclass(frozen=True)
-class _Raw:
-    """A reader of raw entries: only those in the sample become examples."""
-
-    name: str
-    columns: Sequence[str]
-
-    def example(self, record: str | Json, where: str) -> tuple[str | Json, str]:
-        return record, where
-
-
-def _sets(task: Task[Any], kind: str, entry: TaskEntry, progress: Progress) -> dict[str, list[Any]]:
-    sets = {name: task.read(source, progress) for name, source in getattr(entry, kind).items()}
-    for name, examples in sets.items():
-        if not examples:
-            label = set_label(kind, name) if entry.name else f"--{kind} {getattr(entry, kind)[name]}"
-            raise InputError(f"{label} has no examples", "give a file with examples")
-    return sets
-
-
-@contextmanager
-def _name_task(name: str) -> Iterator[None]:
-    """Put the task's name before errors in its files."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"task {name}: {error.message}" if name else error.message, error.hint) from None

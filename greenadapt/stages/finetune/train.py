@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median_low, stdev
 from typing import TYPE_CHECKING
 
 from greenadapt.checkpoints.layout import (
@@ -27,21 +27,18 @@ from greenadapt.corpus.opening import require_source, source_input
 from greenadapt.errors import InputError
 from greenadapt.models.adapters.shape import AdapterShape, layer_parts
 from greenadapt.progress import PrefixedProgress, Silent
-from greenadapt.stages.finetune.request import (
-    FinetuneRequest,
-    Start,
-    find_undertrained,
-    has_added_words,
-    read_task_data,
-    read_unlabelled,
-)
+from greenadapt.stages.finetune.data import read_task_data, read_unlabelled
+from greenadapt.stages.finetune.request import FinetuneRequest, Start
 from greenadapt.stages.session import FINETUNE, RUNS, Session, card_origin, data_name, join_names
 from greenadapt.store.files import Json, write_json
 from greenadapt.store.results import Job, Outcome, Result
 from greenadapt.tasks.base import TaskData, make_task
 from greenadapt.tasks.metrics import metric_of, over_seeds
+from greenadapt.tokenization.added_words import has_added_words
 from greenadapt.tokenization.export import copy_tokenizers
 from greenadapt.workers import launched_processes
+
+_READINGS, _OUTLYING = 10, 3.0
 
 if TYPE_CHECKING:
     from greenadapt.models.machine import Machine
@@ -103,7 +100,7 @@ def check_finetune(session: Session, request: FinetuneRequest, folder: Path | No
     return run
 
 
-def in_order(runs: Sequence["Finetuning"]) -> list["Finetuning"]:
+def count_following(runs: Sequence["Finetuning"]) -> list["Finetuning"]:
     """The runs, each of which knows how many trainings follow it."""
     trainings = [0 if run.folder.is_dir() else len(run.request.seeds) for run in runs]
     return [replace(run, later=sum(trainings[number:])) for number, run in enumerate(runs, 1)]
@@ -119,6 +116,31 @@ def default_name(run: "Finetuning") -> str:
     else:
         name = f"{first.config.task}-{model}-{data_name(first.train)}{strategy}"
     return f"{name}-{run.job.key[:8]}"
+
+
+def find_undertrained(seeds: Sequence[Json]) -> dict[int, str]:
+    """Seed → what is wrong with its training, for the ``seeds`` of a ``scores.json`` that learnt too little.
+
+    A model that reads nothing has the ``chance`` loss. loss / chance is the share of the training labels' information
+    that the model has not learnt, 1 - R² of McFadden: 1 for a model that always predicts the most frequent label. Over
+    a half is too much for any use. A model whose weights are all trained memorizes even noisy examples when it has read
+    them ``_READINGS`` times (0.04 is left for entities after 32 readings); for it over a quarter is too much. Seeds
+    differ only by chance: a seed is also undertrained if its loss is over ``_OUTLYING`` times that of the median seed
+    and more than a tenth of ``chance``, since differences of small losses mean nothing.
+    """
+    found: dict[int, str] = {}
+    for task in dict.fromkeys(task for seed in seeds for task in seed.get("losses", {})):
+        trained = [seed for seed in seeds if task in seed.get("losses", {})]
+        median = median_low(seed["losses"][task]["last"] for seed in trained)
+        for seed in trained:
+            last, chance = seed["losses"][task]["last"], seed["losses"][task]["chance"]
+            knows_by_heart = seed["epochs"] >= _READINGS and "tasks" not in seed and task != "qa"
+            ended = f"the training loss of {task} ended at {last:.2g}"
+            if last >= chance / (4 if knows_by_heart else 2) > 0:
+                found[seed["seed"]] = f"{ended}, a model that reads nothing has {chance:.2g}"
+            elif last > max(_OUTLYING * median, chance / 10):
+                found[seed["seed"]] = f"{ended}, that of other seeds at {median:.2g}"
+    return found
 
 
 def read_scores(folder: Path) -> Json:

@@ -10,7 +10,8 @@ import pytest
 from greenadapt.config import CHOSEN_FOR_TRAINING, AssessConfig, TaskConfig, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.stages.finetune import compare as comparing
-from greenadapt.stages.finetune.compare import compare, cross_validate
+from greenadapt.stages.finetune.compare import compare
+from greenadapt.stages.finetune.cross_validation import cross_validate
 from greenadapt.stages.finetune.request import FinetuneRequest
 from tests.conftest import Notes
 from tests.support.small_tasks import TinyModel, adapted, facts_file, ner_file, session
@@ -26,7 +27,7 @@ def request(folder: Path, model: Path, n: int = 40, **changes: Any) -> FinetuneR
 def chosen(folder: Path, model: Path, n: int = 40, **changes: Any) -> tuple[TrainConfig, int]:
     """The training, and its number of steps as the note says it."""
     notes = Notes()
-    asked = request(folder, model, n, **changes).with_chosen_training()
+    asked = request(folder, model, n, **changes).choose_training()
     asked.note_chosen(n, notes, has_words=True)
     training = asked.training
     [note] = notes.notes
@@ -70,7 +71,7 @@ def test_what_the_user_sets_stays(tiny_model: TinyModel, tmp_path: Path, setting
     notes = Notes()
     asked = request(
         tmp_path, adapted(tiny_model), training=TrainConfig(**settings), automatic=CHOSEN_FOR_TRAINING - settings.keys()
-    ).with_chosen_training()
+    ).choose_training()
     asked.note_chosen(40, notes, has_words=True)
     training = asked.training
     assert {name: getattr(training, name) for name in settings} == settings
@@ -83,7 +84,7 @@ def test_what_the_user_sets_stays(tiny_model: TinyModel, tmp_path: Path, setting
 def test_a_limit_of_steps_is_named_in_place_of_epochs(tiny_model: TinyModel, tmp_path: Path) -> None:
     notes, training = Notes(), TrainConfig(max_steps=40, mix="both")
     asked = request(tmp_path, tiny_model(), training=training, automatic=CHOSEN_FOR_TRAINING - {"mix"})
-    asked.with_chosen_training().note_chosen(40, notes, has_words=False)
+    asked.choose_training().note_chosen(40, notes, has_words=False)
     rate = "peak rate 0.0002; --max-steps and --learning-rate change this"
     assert notes.notes == [f"40 steps on 40 examples, each twice, {rate}"]
 

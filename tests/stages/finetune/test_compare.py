@@ -16,7 +16,8 @@ from greenadapt.config import AssessConfig, TaskConfig
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.report.tables import assessment
-from greenadapt.stages.finetune.compare import compare, cross_validate, finetune
+from greenadapt.stages.finetune.compare import compare, finetune
+from greenadapt.stages.finetune.cross_validation import cross_validate
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import read_scores, run_together
 from greenadapt.stages.session import EXPAND
@@ -157,7 +158,7 @@ def test_finished_folds_are_kept(ours: Path, tmp_path: Path, monkeypatch: pytest
         return run_together(replace(session, progress=progress), *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr("greenadapt.stages.finetune.compare.run_together", stop)
+        patch.setattr("greenadapt.stages.finetune.cross_validation.run_together", stop)
         with pytest.raises(KeyboardInterrupt):
             _validate(tmp_path, request)
     results = {file: file.stat().st_mtime_ns for file in (tmp_path / "ws" / "results").glob("*/manifest.json")}
