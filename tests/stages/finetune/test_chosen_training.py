@@ -10,6 +10,7 @@ import pytest
 from greenadapt.config import CHOSEN_FOR_TRAINING, AssessConfig, TaskConfig, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.stages.finetune import compare as comparing
+from greenadapt.stages.finetune import cross_validation
 from greenadapt.stages.finetune.compare import compare
 from greenadapt.stages.finetune.cross_validation import cross_validate
 from greenadapt.stages.finetune.request import FinetuneRequest
@@ -122,6 +123,7 @@ def test_models_that_are_compared_make_equally_many_steps(
     assert (ours.mix, ours.epochs) == ("both", 120)  # 80 readings are 5 batches
     trainings.clear()
     facts_file(model)
+    monkeypatch.setattr(cross_validation, "check_finetune", check)
     with pytest.raises((UsageError, AttributeError)):
         cross_validate(session(tmp_path), request(tmp_path, model), None, AssessConfig())
     assert trainings[0] == replace(ours, epochs=150)  # of three folds it trains on two, 26 examples: 4 batches
