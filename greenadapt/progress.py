@@ -76,14 +76,25 @@ class Silent:
         yield SilentBar()
 
 
-class Warnings(Silent):
-    """A ``Progress`` that shows nothing, and collects the warnings."""
+class Messages(Silent):
+    """A ``Progress`` that collects the messages of another process: ``note`` or ``warn``, and the text."""
 
     def __init__(self) -> None:
-        self.warnings: list[str] = []
+        self.messages: list[tuple[str, str]] = []
+
+    def note(self, message: str) -> None:
+        self.messages.append(("note", message))
 
     def warn(self, message: str) -> None:
-        self.warnings.append(message)
+        self.messages.append(("warn", message))
+
+
+def repeat(messages: Iterable[tuple[str, str]], shown: set[tuple[str, str]], progress: Progress) -> None:
+    """Show those ``Messages`` that are not ``shown`` yet."""
+    for kind, text in messages:
+        if (kind, text) not in shown:
+            shown.add((kind, text))
+            (progress.warn if kind == "warn" else progress.note)(text)
 
 
 TIME_UP = 75

@@ -58,8 +58,7 @@ def read_seeds(folder: Path) -> tuple[int, ...]:
 
     Raises ``MissingError`` or ``InputError`` if the folder has no valid scores.
     """
-    scores = read_own(folder / SCORES, _SeedScores, *_WHAT)
-    return tuple(entry.seed for entry in scores.seeds)
+    return tuple(entry["seed"] for entry in read_described(folder / SCORES).get("seeds", ()))
 
 
 def n_weights(folder: Path) -> int:
@@ -114,13 +113,8 @@ class _Seed:
 
 
 @dataclass(frozen=True)
-class _SeedScores:
-    seeds: list[_Seed]
-
-
-@dataclass(frozen=True)
 class _Scores:
-    seeds: list[dict[str, Any]] = field(default_factory=list)
+    seeds: list[_Seed] = field(default_factory=list)
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
     dev: dict[str, Any] | None = None
     counts: dict[str, Any] = field(default_factory=dict)

@@ -37,20 +37,15 @@ class Rows:
     ids: IntArray
 
     @classmethod
-    def of(cls, views: Iterable[Item], pad_id: int, special: Iterable[int]) -> "Rows":
-        """Rows that occur in any input of either view, those of the ``special`` ids, and all up to ``pad_id``.
+    def of(cls, views: Iterable[Item], special: SpecialIds) -> "Rows":
+        """Rows that occur in any input of either view, those of ``special`` but for the mask, and all up to padding.
 
-        Rows up to ``pad_id`` are kept so that padding keeps its id, which RoBERTa and MPNet rely on.
+        So padding keeps its id, which RoBERTa and MPNet rely on.
         """
-        seen = np.union1d(np.arange(pad_id + 1), np.fromiter(special, np.int64))
+        seen = np.union1d(np.arange(special.pad + 1), [special.cls, special.sep, special.unk])
         for arrays in group(_ids_of(views), len, _CHUNK, _CHUNK):
             seen = np.union1d(seen, np.concatenate(arrays))
         return cls(seen.astype(np.int64))
-
-    @classmethod
-    def of_inputs(cls, views: Iterable[Item], special: SpecialIds) -> "Rows":
-        """Rows of a model that reads ``views``, including its special tokens except the mask."""
-        return cls.of(views, special.pad, (special.cls, special.sep, special.unk))
 
     @classmethod
     def all(cls, n_rows: int) -> "Rows":

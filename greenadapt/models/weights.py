@@ -366,7 +366,7 @@ def open_task_model(folder: Path, *, has_head: bool = True) -> InferenceModel:
     checkpoint, table = read_table(folder)
     weights, first = split_head(read_weights(checkpoint))
     head = _head_of(checkpoint, folder) if has_head else ""
-    rows = Rows.of((), int(checkpoint.config.get("pad_token_id") or 0), ())
+    rows = Rows.all(1 + int(checkpoint.config.get("pad_token_id") or 0))
     mapping = HEADS[head] if has_head else ENCODER
     model, new, _ = load_model(checkpoint, mapping, weights, rows, table=table)
     if new:

@@ -1,16 +1,19 @@
 """Choose a corpus and a model, prepare the text, and list corpora."""
 
+import io
+import sys
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import IO
 
 from greenadapt.checkpoints.provenance import model_facts, note_lowercasing
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.config import CorpusConfig, TextOptions
 from greenadapt.corpus.download import fetch, is_fetched, local_path, require_folders
-from greenadapt.corpus.opening import STDIN
+from greenadapt.corpus.opening import STDIN, note_terminal
 from greenadapt.corpus.prepared import prepare_corpus
 from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local
-from greenadapt.corpus.recipes import Recipe, Source, find_kept_input, find_recipe, list_recipes
+from greenadapt.corpus.recipes import Recipe, Source, find_kept_input, find_recipe, keep_input, list_recipes
 from greenadapt.corpus.text import MAX_DOCUMENT_BYTES
 from greenadapt.errors import GreenadaptError, MissingError, UsageError, pluralize
 from greenadapt.stages.session import CORPUS, Session, model_of
@@ -98,7 +101,9 @@ def choose_corpus(session: Session, corpus: str | None, text: TextOptions) -> Re
     if corpus is None:
         raise UsageError("no corpus", "give one with --corpus (greenadapt corpus list shows the available ones)")
     if corpus == STDIN:
-        return session.standard_input(text.of_recipe())
+        note_terminal(STDIN, session.progress)
+        stream: IO[bytes] = io.BytesIO() if sys.stdin is None else sys.stdin.buffer
+        return keep_input(stream, session.workspace.root, text.of_recipe(), session.progress)
     name = session.corpus_name(corpus)
     prepared = [
         result

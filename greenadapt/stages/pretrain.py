@@ -172,7 +172,7 @@ class _Pretraining:
         """Train, and write the model into ``work``."""
         from greenadapt.models.machine import Machine
         from greenadapt.models.memory.general_model import GeneralModel
-        from greenadapt.training.pretrain import Pretraining, PretrainRun
+        from greenadapt.training.pretrain import PretrainRun
 
         machine = machine or Machine.start(self.request.training.precision)
         request, model, progress = self.request, self.start.model, session.progress
@@ -181,18 +181,18 @@ class _Pretraining:
         if request.config.max_length is None:
             encoder = replace(encoder, max_length=min(encoder.max_length, _USUAL_LENGTH))
         self.start.report(encoder, progress)
-        setup = Pretraining(
+        run = PretrainRun(
             checkpoint=checkpoint,
             encoder=encoder,
             texts=self._pack(encoder, work, machine, progress),
             config=request.config,
-            train=request.training,
+            train_config=request.training,
+            folder=work,
             max_tokens=request.max_tokens,
             machine=machine,
             progress=progress,
             general=None if self.start.memory is None else GeneralModel.open(self.start.memory),
         )
-        run = PretrainRun(setup, work)
         _report_opened(run, model.name, request.config, progress)
         run.train()
         run.finish(work)

@@ -1,14 +1,11 @@
 """State shared by the stages of a command; results found by names of corpora and models."""
 
-import io
 import os
 import re
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO
 
 from tokenizers import Tokenizer
 
@@ -16,8 +13,8 @@ from greenadapt.checkpoints.provenance import base_id, licence_of, model_input
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel, find_local_model, find_model, model_name
 from greenadapt.config import SessionOptions
-from greenadapt.corpus.opening import STDIN, is_hub_id, note_terminal
-from greenadapt.corpus.recipes import Recipe, corpus_name, keep_input
+from greenadapt.corpus.opening import STDIN, is_hub_id
+from greenadapt.corpus.recipes import corpus_name
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json, expand_home, forget_hashed, naming, real_folder
@@ -96,12 +93,6 @@ class Session:
         if folder.is_relative_to(os.path.realpath(self.workspace.root / "results")):
             raise ConflictError(f"--out {out} lies in the workspace", "leave it out, or name a folder elsewhere")
         return folder
-
-    def standard_input(self, settings: Json) -> Recipe:
-        """The corpus on standard input."""
-        stream: IO[bytes] = io.BytesIO() if sys.stdin is None else sys.stdin.buffer
-        note_terminal(STDIN, self.progress)
-        return keep_input(stream, self.workspace.root, settings, self.progress)
 
     def corpus_name(self, corpus: str) -> str:
         """The workspace name of ``--corpus``; raises ``UsageError`` for standard input."""

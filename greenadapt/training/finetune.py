@@ -242,7 +242,7 @@ class FinetuneRun:
         if empty := [name for name, inputs in items.items() if name and not inputs]:
             raise InputError(f"task {empty[0]} has no examples to train on", "give training files that have some")
         measured = (setup.inputs(data, kind, name) for kind in ("dev", "test") for data, name in self._sets(kind))
-        self.rows = Rows.of_inputs(chain(*items.values(), *measured), setup.first_encoder.special)
+        self.rows = Rows.of(chain(*items.values(), *measured), setup.first_encoder.special)
         """The rows of the embedding that the model holds."""
         parts = SingleTask if setup.tasks[0].adapter is None else SharedTasks
         self._parts = parts(setup, self.rows, seed)

@@ -160,7 +160,7 @@ class MaskedDataset:
         view = self.text.views[v]
         part = slice(int(view.offsets[item]), int(view.offsets[item + 1]))
         key = (Purpose.EVALUATION, 0) if self.is_fixed else (Purpose.MASKING, n_passes)
-        return self.masking.corrupt(view.ids[part], self.seed, *key, number)
+        return self.masking.corrupt(view.values[part], self.seed, *key, number)
 
 
 @dataclass(frozen=True, eq=False)

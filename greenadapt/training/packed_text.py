@@ -10,7 +10,7 @@ import numpy as np
 
 from greenadapt.corpus.splitting import draw
 from greenadapt.corpus.text import Document
-from greenadapt.store.arrays import BoolArray, IntArray, offsets_of, row_blocks
+from greenadapt.store.arrays import BoolArray, Sequences, offsets_of, row_blocks
 from greenadapt.store.files import Json, read_own, write_json
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.dual_tokenizer import DualEncoding, Pieces
@@ -24,28 +24,15 @@ _DTYPES = {"ids": np.dtype("<i4"), "lengths": np.dtype("<i4")}
 
 
 @dataclass(frozen=True, eq=False)
-class PackedView:
-    """n inputs in one tokenization, memory-mapped: input i is ``ids[offsets[i]:offsets[i + 1]]``.
-
-    ``ids`` (total,) int32 with special tokens; ``offsets`` (n + 1,) int64.
-    """
-
-    ids: IntArray
-    offsets: IntArray
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-
-@dataclass(frozen=True, eq=False)
 class PackedText:
-    """The inputs of a text: ``views`` are the base tokenization and, for a model with added words, the expanded one.
+    """The inputs of a text, their ids with special tokens: ``views`` are the base tokenization and, for a model with
+    added words, the expanded one, memory-mapped.
 
     An input has the same words in both. ``counts`` has ``documents``, ``inputs``, ``pieces`` (base, without special
     tokens) and ``left_out``, the words that are too long for an input.
     """
 
-    views: tuple[PackedView, ...]
+    views: tuple[Sequences, ...]
     counts: Json
 
     @classmethod
@@ -66,7 +53,7 @@ class PackedText:
         """Which of ``n_rows`` rows of the embedding occur: (n_rows,) bool."""
         occurs = np.zeros(n_rows, bool)
         for view in self.views:
-            for block in row_blocks(view.ids):
+            for block in row_blocks(view.values):
                 occurs[block] = True
         return occurs
 
@@ -137,9 +124,9 @@ class _Writer:
         write_json(self._folder / _COUNTS, self._counts)
 
 
-def _open_view(folder: Path, view: str) -> PackedView:
+def _open_view(folder: Path, view: str) -> Sequences:
     files = {folder / f"{view}.{name}": dtype for name, dtype in _DTYPES.items()}
     arrays: list[Any] = [
         np.memmap(file, dtype, "r") if file.stat().st_size else np.zeros(0, dtype) for file, dtype in files.items()
     ]
-    return PackedView(arrays[0], offsets_of(arrays[1]))
+    return Sequences(arrays[0], offsets_of(arrays[1]))

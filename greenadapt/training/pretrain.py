@@ -30,51 +30,46 @@ EVAL_INPUTS = 2000
 """The largest number of inputs per set that losses are measured on."""
 
 
-@dataclass(frozen=True, eq=False)
-class Pretraining:
-    """The model, the texts and the settings of a run."""
-
-    checkpoint: Checkpoint
-    encoder: Encoder
-    texts: Mapping[str, PackedText]
-    """``train``, and those that are measured: ``heldout``, of the domain, and ``general``, which shows forgetting."""
-    config: PretrainConfig
-    train: TrainConfig
-    machine: Machine
-    progress: Progress
-    max_tokens: int = SessionOptions.max_tokens
-    general: GeneralModel | None = None
-    """The general model that is the memory of the trained one."""
-
-
 @dataclass
 class _Record(RunRecord):
     before: Json = field(default_factory=dict)
     """The losses before training, by set and view."""
 
 
+@dataclass(kw_only=True, eq=False)
 class PretrainRun:
     """Trains in ``folder``, and resumes from the states of a killed run there."""
 
-    def __init__(self, setup: Pretraining, folder: Path) -> None:
-        self.setup = setup
-        self.folder = folder
-        self.record = _Record()
-        texts, seed = setup.texts, setup.config.seed
-        n_base_rows = setup.encoder.tokenizer.added.first_id
-        is_used = np.any([text.used_rows(setup.checkpoint.n_rows) for text in texts.values()], axis=0)
+    checkpoint: Checkpoint
+    encoder: Encoder
+    texts: Mapping[str, PackedText]
+    """``train``, and those that are measured: ``heldout``, of the domain, and ``general``, which shows forgetting."""
+    config: PretrainConfig
+    train_config: TrainConfig
+    machine: Machine
+    progress: Progress
+    folder: Path
+    max_tokens: int = SessionOptions.max_tokens
+    general: GeneralModel | None = None
+    """The general model that is the memory of the trained one."""
+    record: _Record = field(init=False, default_factory=_Record)
+
+    def __post_init__(self) -> None:
+        texts, config, source = self.texts, self.config, self.checkpoint.folder
+        n_base_rows = self.encoder.tokenizer.added.first_id
+        is_used = np.any([text.used_rows(self.checkpoint.n_rows) for text in texts.values()], axis=0)
         is_used[:n_base_rows] = True
-        self.opened: OpenedMaskedLM = open_masked_lm(setup.checkpoint, Rows(np.flatnonzero(is_used)), n_base_rows, seed)
+        rows = Rows(np.flatnonzero(is_used))
+        self.opened: OpenedMaskedLM = open_masked_lm(self.checkpoint, rows, n_base_rows, config.seed)
         reader: MemoryReader | None = None
-        if setup.general is not None:
-            reader = MemoryReader.of(setup.encoder, setup.general.checkpoint)
-            encoder, source = self.opened.model.encoder, setup.checkpoint.folder
-            setup.general.attach(encoder, setup.encoder, setup.machine, seed)
-            if begin_memory(encoder, source):
-                setup.progress.note(f"the memory starts with the weights that {source} has learnt")
-        config, pad = setup.config, setup.encoder.special.pad
-        masking = Masking.of(setup.encoder.tokenizer, config.mask_share)
-        self._dataset = MaskedDataset(texts[TRAIN], self.opened.rows, masking, pad, seed, reader)
+        if self.general is not None:
+            reader = MemoryReader.of(self.encoder, self.general.checkpoint)
+            self.general.attach(self.opened.model.encoder, self.encoder, self.machine, config.seed)
+            if begin_memory(self.opened.model.encoder, source):
+                self.progress.note(f"the memory starts with the weights that {source} has learnt")
+        masking = Masking.of(self.encoder.tokenizer, config.mask_share)
+        pad = self.encoder.special.pad
+        self._dataset = MaskedDataset(texts[TRAIN], self.opened.rows, masking, pad, config.seed, reader)
         self._measured = {
             name: MaskedSample(replace(self._dataset, text=text, is_fixed=True), EVAL_INPUTS)
             for name, text in texts.items()
@@ -85,41 +80,39 @@ class PretrainRun:
         """Make the remaining steps; raises ``KeyboardInterrupt`` or ``SystemExit`` for a stop, once the state is
         saved.
         """
-        setup = self.setup
-        if self.opened.has_new_head and setup.config.head_steps:
+        if self.opened.has_new_head and self.config.head_steps:
             self._train_head()
         state = self.folder / STATE
         if self._restore(self.training, state):
-            setup.progress.note(f"resuming from step {self.training.number:,}")
+            self.progress.note(f"resuming from step {self.training.number:,}")
         else:
             self.record.before = self._losses(self._measured)
-        self.training.run(state, self.record, setup.progress, "training", self._after_step)
+        self.training.run(state, self.record, self.progress, "training", self._after_step)
 
     @cached_property
     def training(self) -> Training:
         """The training of the model, after the training of a new head alone."""
-        return self._training_of(self.setup.train)
+        return self._training_of(self.train_config)
 
     def _training_of(self, train: TrainConfig) -> Training:
-        setup = self.setup
-        sampler = BatchSampler([self._dataset], train, setup.config.seed)
-        return Training(self.opened.model, sampler, setup.machine, setup.max_tokens)
+        sampler = BatchSampler([self._dataset], train, self.config.seed)
+        return Training(self.opened.model, sampler, self.machine, self.max_tokens)
 
     def _train_head(self) -> None:
         """Train a new head with a frozen encoder."""
-        setup, model, steps = self.setup, self.opened.model, self.setup.config.head_steps
+        model, steps = self.opened.model, self.config.head_steps
         requires_grad = {weight: weight.requires_grad for weight in model.parameters()}
         model.requires_grad_(False)
         for weight in model.head_parameters:
             weight.requires_grad_(True)
         # max_steps ends the training: an epoch has at least one step.
-        train = replace(setup.train, epochs=steps, max_steps=steps, learning_rate=HEAD_LEARNING_RATE)
+        train = replace(self.train_config, epochs=steps, max_steps=steps, learning_rate=HEAD_LEARNING_RATE)
         training = self._training_of(train)
         state = self.folder / HEAD_STATE
         if self._restore(training, state) and training.number < training.n_steps:
-            setup.progress.note(f"resuming from step {training.number:,} of the new head")
+            self.progress.note(f"resuming from step {training.number:,} of the new head")
         if training.number < training.n_steps:
-            training.run(state, self.record, setup.progress, "new head")
+            training.run(state, self.record, self.progress, "new head")
         for weight, is_trained in requires_grad.items():
             weight.requires_grad_(is_trained)
 
@@ -141,28 +134,27 @@ class PretrainRun:
 
     def _losses(self, sets: Mapping[str, MaskedSample]) -> Json:
         """Set → view → loss, measured by the first process, for all processes."""
-        return self.setup.machine.run_on_first(lambda: self._measure(sets))
+        return self.machine.run_on_first(lambda: self._measure(sets))
 
     def _measure(self, sets: Mapping[str, MaskedSample]) -> Json:
-        setup = self.setup
         losses: Json = {}
         for name, sample in sets.items():
             n_inputs = sum(map(len, sample.samples.values()))
-            with setup.progress.bar(f"{name} text", n_inputs, "inputs") as bar:
-                losses[name] = sample.losses(self.opened.model, setup.machine, setup.max_tokens, bar)
+            with self.progress.bar(f"{name} text", n_inputs, "inputs") as bar:
+                losses[name] = sample.losses(self.opened.model, self.machine, self.max_tokens, bar)
         return losses
 
     def finish(self, whole: Path) -> None:
         """Evaluate on all texts, and write model, history and scores into ``whole``; only the first process does so."""
-        setup, record = self.setup, self.record
-        if not setup.machine.is_first:
+        record = self.record
+        if not self.machine.is_first:
             return
         after = {HELDOUT: record.epochs[-1].get(HELDOUT)}
         after |= self._measure({name: sample for name, sample in self._measured.items() if name != HELDOUT})
         write_lines(whole / HISTORY, record.epochs)
         write_masked_lm(self.opened, self.training.shrink, whole)
-        if setup.general is not None and not setup.general.config.frozen:
-            setup.general.copy_tokenizer(whole)
+        if self.general is not None and not self.general.config.frozen:
+            self.general.copy_tokenizer(whole)
         sets = {
             name: {
                 "inputs": min(len(sample.dataset.text), sample.n_inputs),
@@ -172,14 +164,13 @@ class PretrainRun:
             }
             for name, sample in self._measured.items()
         }
-        head_steps = setup.config.head_steps if self.opened.has_new_head else None
+        head_steps = self.config.head_steps if self.opened.has_new_head else None
         scores = {"steps": self.training.number, "epochs": len(record.epochs), "new_head_steps": head_steps}
-        write_json(whole / SCORES, {**scores, "max_length": setup.encoder.max_length, "losses": sets})
+        write_json(whole / SCORES, {**scores, "max_length": self.encoder.max_length, "losses": sets})
 
     def counts(self) -> Json:
         """The numbers of documents, pieces and inputs, and of rows of the embedding in the model."""
-        texts = self.setup.texts
-        counted = {name: text.counts["inputs"] for name, text in texts.items()}
-        rows = {"rows": self.setup.checkpoint.n_rows, "rows_used": len(self.opened.rows)}
-        train = texts[TRAIN].counts
+        counted = {name: text.counts["inputs"] for name, text in self.texts.items()}
+        rows = {"rows": self.checkpoint.n_rows, "rows_used": len(self.opened.rows)}
+        train = self.texts[TRAIN].counts
         return {"documents": train["documents"], "pieces": train["pieces"], **counted, **rows}

@@ -14,6 +14,7 @@ from greenadapt.models.rows import Rows, RowTable
 from greenadapt.models.weights import StreamedRows, open_model
 from greenadapt.store.arrays import ArrayFile, write_arrays
 from greenadapt.tasks.base import Feature, Item
+from greenadapt.tokenization.files import SpecialIds
 from tests.support.mapped_pages import file_backed_bytes
 from tests.support.small_tasks import EVERY_FAMILY, TinyModel, expanded
 
@@ -29,10 +30,13 @@ def views(base: Sequence[int], expanded: Sequence[int]) -> Item:
 @given(
     st.lists(st.tuples(*[st.lists(st.integers(0, 5000), min_size=1)] * 2), max_size=20),
     st.integers(0, 5),
-    st.lists(st.integers(0, 5000), max_size=4),
+    st.tuples(*[st.integers(0, 5000)] * 3),
 )
-def test_the_rows_of_examples(pairs: list[tuple[list[int], list[int]]], pad: int, special: list[int]) -> None:
-    rows = Rows.of((views(*pair) for pair in pairs), pad, special)
+def test_the_rows_of_examples(
+    pairs: list[tuple[list[int], list[int]]], pad: int, special: tuple[int, int, int]
+) -> None:
+    cls, sep, unk = special
+    rows = Rows.of((views(*pair) for pair in pairs), SpecialIds(cls, sep, pad, unk, mask=6000))
     expected = {*range(pad + 1), *special, *(i for pair in pairs for view in pair for i in view)}
     assert rows.ids.tolist() == sorted(expected)
     for pair in pairs:
@@ -87,7 +91,7 @@ def test_streamed_rows_compute_what_the_whole_table_does(
     checkpoint = expanded(tiny_model, tmp_path, architecture)
     pad = int(checkpoint.config["pad_token_id"])
     whole = open_model(checkpoint, "TokenClassification", {}, Rows.all(checkpoint.n_rows), seed=1)
-    held = Rows.of((), pad, [2])
+    held = Rows(np.union1d(np.arange(pad + 1), [2]))
     model = open_model(checkpoint, "TokenClassification", {}, held, seed=1)
     streamed = StreamedRows(model, held, RowTable.of(checkpoint.embedding()))
     random = np.random.default_rng(0)

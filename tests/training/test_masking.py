@@ -29,7 +29,7 @@ def every(table: MaskedDataset, view: int) -> np.ndarray:
 def original(table: MaskedDataset, number: int) -> np.ndarray:
     item, view = divmod(number, table.n_views)
     packed_view = table.text.views[view]
-    return np.asarray(packed_view.ids[slice(*packed_view.offsets[item : item + 2].tolist())])
+    return np.asarray(packed_view.values[slice(*packed_view.offsets[item : item + 2].tolist())])
 
 
 def test_a_batch_is_its_inputs_with_masks(model: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from greenadapt.config import MemoryConfig, PretrainConfig, TrainConfig
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel
 from greenadapt.progress import Silent
-from greenadapt.training.pretrain import Pretraining, PretrainRun
+from greenadapt.training.pretrain import PretrainRun
 from tests.conftest import Notes
 from tests.support.small_tasks import Signalling, TinyModel, adapted, lines, read_json
 from tests.support.small_texts import documents, packed
@@ -31,7 +31,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("greenadapt.training.pretrain.EVAL_INPUTS", 20)
 
 
-def setup(model: Path, folder: Path, **changes: Any) -> Pretraining:
+def setup(model: Path, folder: Path, **changes: Any) -> dict[str, Any]:
     train, encoder = packed(model, folder / "train", documents(40))
     heldout, _ = packed(model, folder / "heldout", documents(20, 1))
     general, _ = packed(model, folder / "general", documents(10, 2))
@@ -40,17 +40,17 @@ def setup(model: Path, folder: Path, **changes: Any) -> Pretraining:
         encoder=encoder,
         texts={"train": train, "heldout": heldout, "general": general},
         config=CONFIG,
-        train=TRAIN,
+        train_config=TRAIN,
         machine=Machine.start("float32"),
         progress=Silent(),
     )
-    return Pretraining(**{**fields, **changes})
+    return {**fields, **changes}
 
 
-def trained_weights(setup: Pretraining, folder: Path) -> dict[str, np.ndarray]:
+def trained_weights(setup: dict[str, Any], folder: Path) -> dict[str, np.ndarray]:
     """The weights that a run leaves."""
     folder.mkdir(exist_ok=True)
-    run = PretrainRun(setup, folder)
+    run = PretrainRun(**setup, folder=folder)
     run.train()
     run.finish(folder)
     return load_file(folder / "model.safetensors")
@@ -58,18 +58,18 @@ def trained_weights(setup: Pretraining, folder: Path) -> dict[str, np.ndarray]:
 
 @pytest.mark.slow
 def test_training_lowers_the_loss_and_tells_so(tiny_model: TinyModel, tmp_path: Path) -> None:
-    pretraining = setup(adapted(tiny_model), tmp_path, train=replace(TRAIN, epochs=5))
+    pretraining = setup(adapted(tiny_model), tmp_path, train_config=replace(TRAIN, epochs=5))
     trained_weights(pretraining, tmp_path / "run")
     scores, history = read_json(tmp_path / "run" / "scores.json"), lines(tmp_path / "run" / "history.jsonl")
     assert (scores["epochs"], scores["new_head_steps"], scores["max_length"]) == (5, 10, 32)
-    assert scores["steps"] == history[-1]["step"] == 5 * -(-len(pretraining.texts["train"]) // 8)
+    assert scores["steps"] == history[-1]["step"] == 5 * -(-len(pretraining["texts"]["train"]) // 8)
     assert set(scores["losses"]) == {"heldout", "general"}
     for measured in scores["losses"].values():
         for view in ("base", "expanded"):
             assert measured["after"][view] < measured["before"][view] - 0.3
             assert measured["targets"][view] > 4
-    assert scores["losses"]["general"]["inputs"] == len(pretraining.texts["general"])
-    assert scores["losses"]["heldout"]["inputs"] == 20 < len(pretraining.texts["heldout"])
+    assert scores["losses"]["general"]["inputs"] == len(pretraining["texts"]["general"])
+    assert scores["losses"]["heldout"]["inputs"] == 20 < len(pretraining["texts"]["heldout"])
     assert [row["epoch"] for row in history] == [1, 2, 3, 4, 5]
     assert history[-1]["heldout"] == scores["losses"]["heldout"]["after"]
     assert history[-1]["loss"] < history[0]["loss"]
@@ -80,11 +80,11 @@ def test_training_lowers_the_loss_and_tells_so(tiny_model: TinyModel, tmp_path: 
 def test_a_new_head_is_trained_alone_first(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
     source = Checkpoint(model)
-    trained = trained_weights(setup(model, tmp_path, train=NOTHING), tmp_path / "run")
+    trained = trained_weights(setup(model, tmp_path, train_config=NOTHING), tmp_path / "run")
     for name in source.names:
         np.testing.assert_allclose(trained[f"bert.{name}"], source[name], rtol=0, atol=1e-20, err_msg=name)
     untrained = trained_weights(
-        setup(model, tmp_path, train=NOTHING, config=replace(CONFIG, head_steps=0)), tmp_path / "other"
+        setup(model, tmp_path, train_config=NOTHING, config=replace(CONFIG, head_steps=0)), tmp_path / "other"
     )
     head = [name for name in trained if name.startswith("cls.")]
     assert len(head) == 5

@@ -19,7 +19,7 @@ from greenadapt.inference.search.index import open_index
 from greenadapt.inference.search.words import words_of
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.progress import Progress, Warnings
+from greenadapt.progress import Messages, Progress, repeat
 from greenadapt.store.arrays import Array
 from greenadapt.store.files import Json
 from greenadapt.tasks.metrics import interval, paired_bootstrap, resample
@@ -200,11 +200,9 @@ class Answerer:
     def _look_up_on_nodes(
         self, spread: Spread, blocks: Iterator[list[Question]], texts: dict[str, str]
     ) -> Iterator[Lookup]:
-        seen = set[str]()
-        for lookups, warnings in spread.over(_open_look_up, blocks, self._request, tuple(texts.items())):
-            for warning in [warning for warning in warnings if warning not in seen]:
-                seen.add(warning)
-                self._progress.warn(warning)
+        shown = set[tuple[str, str]]()
+        for lookups, messages in spread.over(_open_look_up, blocks, self._request, tuple(texts.items())):
+            repeat(messages, shown, self._progress)
             yield from lookups
 
     def _count(self, lookups: Iterator[Lookup], total: int) -> Iterator[Lookup]:
@@ -329,10 +327,10 @@ def _open_models(
 
 def _open_look_up(
     request: QaRequest, questions: tuple[tuple[str, str], ...]
-) -> Callable[[Sequence[Question]], tuple[list[Lookup], list[str]]]:
-    """A function that returns the lookups of a block of questions, and the warnings; ``questions`` are pairs of text
+) -> Callable[[Sequence[Question]], tuple[list[Lookup], list[tuple[str, str]]]]:
+    """A function that returns the lookups of a block of questions, and the messages; ``questions`` are pairs of text
     and id.
     """
-    progress = Warnings()
+    progress = Messages()
     models = _open_models(request, _find_models(request), dict(questions), progress)
-    return lambda block: ([*look_up(models, block, request.config)], progress.warnings)
+    return lambda block: ([*look_up(models, block, request.config)], progress.messages)

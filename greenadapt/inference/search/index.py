@@ -79,10 +79,11 @@ class Index:
         """
         query = Decoder().replace_surrogates(query, "query")
         hits = find_best(self._index, self._searcher, self._words(query), top)
-        stored = ((self._searcher.doc(address)["passage"][0], score) for score, address in hits)
-        scored = b",".join(b'%s,"score":%r}' % (passage[:-1], score) for passage, score in stored)
-        again = "remove the index, and make it again"
-        passages = parse_own(b"[%s]" % scored, list[Passage], self._folder / _WORDS, again)
+        passages = []
+        for score, address in hits:
+            stored = self._searcher.doc(address)["passage"][0]
+            passage = parse_own(stored, Passage, self._folder / _WORDS, "remove the index, and make it again")
+            passages.append(replace(passage, score=score))
         return sorted(passages, key=lambda passage: (-passage.score, passage.document, passage.start))
 
     @cached_property

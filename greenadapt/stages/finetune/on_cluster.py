@@ -17,7 +17,7 @@ from greenadapt.cluster import Cluster, connect
 from greenadapt.corpus.opening import visible_files
 from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ResourceError, UsageError, as_decimal, duration, first_line, pluralize
-from greenadapt.progress import Silent
+from greenadapt.progress import Messages, Silent, repeat
 from greenadapt.stages.finetune.train import Finetuning, is_finished
 from greenadapt.stages.session import Session
 from greenadapt.store.files import expand_home
@@ -77,16 +77,13 @@ def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequen
 def _train_all(tasks: Sequence[_SeedTask], cluster: Cluster, session: Session) -> None:
     """Train all seeds; each message of a node is shown once."""
     progress, gpus, cwd = session.progress, cluster.gpus_each(session.gpus_each), str(Path.cwd())
-    reported: set[tuple[str, str]] = set()
+    shown: set[tuple[str, str]] = set()
     failed: list[str] = []
     with progress.bar("fine-tuning", len(tasks), "runs") as bar:
         for task, answer in zip(tasks, cluster.run(_train, tasks, cwd, gpus=gpus), strict=True):
             before = Attempts.read(task.work)
             replace(before, cost=before.cost + answer.cost).write(task.work)
-            for kind, text in dict.fromkeys(answer.messages):
-                if (kind, text) not in reported:
-                    (progress.warn if kind == "warn" else progress.note)(text)
-            reported |= {*answer.messages}
+            repeat(answer.messages, shown, progress)
             if answer.error:
                 failed.append(f"{task.name} ({answer.error})")
                 log = task.folder / _LOG
@@ -121,7 +118,7 @@ class _Answer:
 
 def _train(task: _SeedTask, cwd: str) -> _Answer:
     """Train a seed."""
-    progress = _Messages()
+    progress = Messages()
     error = ""
     with Meter() as meter:
         try:
@@ -140,16 +137,3 @@ def _files(run: Finetuning) -> list[Path]:
     sources = [expand_home(source).absolute() for source in run.request.sources().values()]
     paths = [path for model in models for path in visible_files(model.folder)]
     return [path for path in [*paths, *sources] if path.exists()]
-
-
-class _Messages(Silent):
-    """Collects the messages of a task, which go into its answer."""
-
-    def __init__(self) -> None:
-        self.messages: list[tuple[str, str]] = []
-
-    def note(self, message: str) -> None:
-        self.messages.append(("note", message))
-
-    def warn(self, message: str) -> None:
-        self.messages.append(("warn", message))
