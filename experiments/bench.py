@@ -17,7 +17,7 @@ from greenadapt.errors import GreenadaptError, InputError, LockedError, MissingE
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.session import Session
-from greenadapt.store.files import Json, hash_json, plain
+from greenadapt.store.files import Json, hash_json, to_plain
 from greenadapt.store.results import Result
 
 Cell = tuple[str, str, str]
@@ -161,7 +161,7 @@ def described(request: FinetuneRequest) -> Json:
     settings: Json = {"model": model_hash(request.model), "files": files, "config": request.config()}
     if request.memory is not None:
         settings |= {"memory": model_hash(request.memory), "memory_config": asdict(request.memory_config)}
-    return dict(plain(settings))
+    return dict(to_plain(settings))
 
 
 @cache

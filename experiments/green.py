@@ -26,7 +26,7 @@ from greenadapt.stages.expand import expand
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.qa import answer
 from greenadapt.stages.w2v import w2v
-from greenadapt.store.files import Json, hash_file, hash_json, plain
+from greenadapt.store.files import Json, hash_file, hash_json, to_plain
 from greenadapt.tasks.questions import read_questions
 
 MAPS: dict[str, Json] = {"green": {}, "identity": {"method": "identity"}, "random": {"method": "random"}}
@@ -90,7 +90,7 @@ class Qa(Adapting):
         data = self.files(run).test or ""
         model = self.model("base") if run.method == "base" else self._adapted(run, data)
         reading = self.recipe.config("reading", run.set)
-        settings = {"model": model_hash(model), "data": hash_file(Path(data)), "reading": plain(vars(reading))}
+        settings = {"model": model_hash(model), "data": hash_file(Path(data)), "reading": to_plain(vars(reading))}
         key = hash_json([run.method, settings])
         if key in self.records.by_key:
             return self.records.by_key[key]

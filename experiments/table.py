@@ -9,7 +9,7 @@ from benchmarks.tables import aligned
 from experiments.bench import Cell, Experiment
 from experiments.recipe import Column, Row, Table
 from greenadapt.errors import as_decimal, as_percent, pluralize
-from greenadapt.store.files import Json, short
+from greenadapt.store.files import Json, shorten_path
 from greenadapt.tasks.metrics import gap_covered, metric_of
 
 HEAD = ("set", "model", "published", "ours", "difference", "seeds", "missing")
@@ -72,7 +72,7 @@ class Tables:
     def used(self) -> dict[str, str]:
         """Models and corpora by role."""
         roles = {**self.experiment.models, **self.experiment.corpora}
-        return {role: short(name) for role, name in roles.items() if name}
+        return {role: shorten_path(name) for role, name in roles.items() if name}
 
     def as_dict(self) -> Json:
         recipe = self.experiment.recipe

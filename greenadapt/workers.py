@@ -90,13 +90,13 @@ Item = TypeVar("Item")
 
 
 def prefetch(items: Iterator[Item]) -> Generator[Item, None, None]:
-    """Compute the next of ``items`` in a thread while the caller uses the current item; see ``as_they_come``."""
-    with closing(as_they_come(items, 1)) as batches:
+    """Compute the next of ``items`` in a thread while the caller uses the current item; see ``yield_ready``."""
+    with closing(yield_ready(items, 1)) as batches:
         for batch in batches:
             yield from batch
 
 
-def as_they_come(items: Iterator[Item], most: int) -> Generator[list[Item], None, None]:
+def yield_ready(items: Iterator[Item], most: int) -> Generator[list[Item], None, None]:
     """Compute ``items`` in a thread, up to ``most`` ahead of the caller, and yield all that are there, 1 to ``most``.
 
     Errors of ``items`` are raised in order. To stop early, close this iterator: it waits for the item in progress, and

@@ -19,7 +19,7 @@ from greenadapt.stages.expand import expand
 from greenadapt.stages.pretrain import PretrainRequest, pretrain
 from greenadapt.stages.session import Session
 from greenadapt.stages.w2v import w2v
-from greenadapt.store.files import Json, hash_file, hash_json, plain
+from greenadapt.store.files import Json, hash_file, hash_json, to_plain
 
 BASE, CONTROL, DEFAULT = "base", "control", "default"
 Options = Mapping[str, Any]
@@ -134,7 +134,7 @@ def described(corpus: Path, arm: Arm) -> Json:
     """All that decides an arm's model besides the base model, as far as it is known before training."""
     text = hash_file(corpus)
     if arm.pretraining is not None:
-        return {"text": text, "pretraining": plain(dict(arm.pretraining))}
+        return {"text": text, "pretraining": to_plain(dict(arm.pretraining))}
     stages = {"map": AlignConfig(**arm.map), "rows": ExpandConfig(**(arm.rows or {}))}
     settings = {stage: changed_settings(config) for stage, config in stages.items()}
     return {"text": text, "vectors": _vector_settings(arm), **settings, "peer": arm.peer}
@@ -187,4 +187,4 @@ def changed_settings(config: Any) -> Json:
     """
     defaults = {f.name: f.default for f in fields(config)} | dict(_DEFAULTS.get(type(config), {}))
     options = {name: value for name, default in defaults.items() if (value := getattr(config, name)) != default}
-    return dict(plain(options))
+    return dict(to_plain(options))

@@ -26,7 +26,7 @@ from greenadapt.models.streaming import ViewOutputs, pool_views
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.session import Session
 from greenadapt.store.arrays import Array, ArrayFile
-from greenadapt.store.files import Json, hash_file, hash_json, plain
+from greenadapt.store.files import Json, hash_file, hash_json, to_plain
 from greenadapt.store.results import Result
 from greenadapt.tasks.base import load_task
 
@@ -205,7 +205,7 @@ class Lab:
             settings["averaged with"] = ARMS[arm].averaged_with
         if ARMS[arm].trial:
             settings["trial"] = ARMS[arm].trial
-        return Run(cell, arm, seed, train_config, train, measured, dict(plain(settings)))
+        return Run(cell, arm, seed, train_config, train, measured, dict(to_plain(settings)))
 
     def _trained(self, run: Run) -> Trained:
         result = self._finetune(run)
@@ -262,7 +262,7 @@ class Lab:
 
     def reading(self, cell: Cell) -> Json:
         """How the examples of a cell are read, as far as it differs from the defaults."""
-        return dict(plain({"task": cell.of.kind, **changed_settings(self._task(cell))}))
+        return dict(to_plain({"task": cell.of.kind, **changed_settings(self._task(cell))}))
 
     def _task(self, cell: Cell) -> TaskConfig:
         task = replace(cell.of.config(), max_length=self.limits.max_length)

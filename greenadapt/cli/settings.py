@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.store.files import read_toml, short
+from greenadapt.store.files import read_toml, shorten_path
 
 CONFIG, PRESET = "config", "preset"
 """The options for the file of settings, which cannot be set in the file, and for the values of a paper."""
@@ -208,7 +208,7 @@ def command_line() -> str | None:
 
 def _shorten(value: str) -> str:
     with suppress(OSError, RuntimeError):  # a name that is too long, or the home of an unknown user
-        value = short(value)
+        value = shorten_path(value)
     return value.encode("utf-8", "replace").decode("utf-8")  # JSON has no surrogates
 
 

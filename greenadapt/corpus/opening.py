@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import check_path
 from greenadapt.progress import Progress
-from greenadapt.store.files import Json, expand_home, hash_file, hash_json, require_utf8, short
+from greenadapt.store.files import Json, expand_home, hash_file, hash_json, require_utf8, shorten_path
 from greenadapt.store.outputs import COMPRESSIONS
 
 _log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def open_binary(path: str) -> Iterator[IO[bytes]]:
 
     Raises ``InputError`` for a zip archive, and after the block if the file changed meanwhile.
     """
-    _log.debug("reads %s", short(path) if "://" in path else path)  # an address may contain a password
+    _log.debug("reads %s", shorten_path(path) if "://" in path else path)  # an address may contain a password
     name = urlsplit(path).path if "://" in path else path
     with input_errors(path), _open(path) as file, _decompress(file, name) as stream:
         refuse_zip(path)

@@ -22,9 +22,9 @@ from greenadapt.corpus.splitting import (
     Numbering,
     SplitBatch,
     gather,
+    hold_out,
     make_batches,
     split_batches,
-    without_heldout,
 )
 from greenadapt.corpus.text import Document
 from greenadapt.errors import InputError, ResourceError, byte_size, pluralize
@@ -338,7 +338,7 @@ def prepare_corpus(  # noqa: PLR0913
     (folder / HELDOUT).unlink(missing_ok=True)
     try:
         text, log, numbers = LineFile(temporary / "ids", temporary / "lengths"), DocumentLog(), Numbering()
-        documents = without_heldout(documents, config.heldout, folder)
+        documents = hold_out(documents, config.heldout, folder)
         batches = make_batches(documents, log, cut_lines=WordSplitter.load(splitter_file).chunkwise)
         with (
             closing(split_batches(batches, splitter_file, workers, cluster)) as split,

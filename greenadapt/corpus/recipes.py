@@ -20,7 +20,7 @@ from greenadapt.config import SampleBy
 from greenadapt.corpus.opening import data_suffix, open_binary, refuse_zip, require_names
 from greenadapt.errors import InputError, MissingError, UsageError, byte_size, pluralize
 from greenadapt.progress import Bar, Progress
-from greenadapt.store.files import own_folder, parse_own, path_name, read_toml, short
+from greenadapt.store.files import own_folder, parse_own, path_name, read_toml, shorten_path
 from greenadapt.store.workspace import INPUT
 
 FOLDER = "{folder}"
@@ -147,7 +147,7 @@ def find_recipe(name_or_path: str, overrides: Mapping[str, Any] = {}) -> Recipe:
     recipe or file, and ``InputError`` if the recipe is invalid or the suffix does not tell the format.
     """
     recipe = _find(name_or_path, overrides.get("format"))
-    recipe = replace(recipe, public_argument=short(name_or_path), argument=name_or_path, **overrides)
+    recipe = replace(recipe, public_argument=shorten_path(name_or_path), argument=name_or_path, **overrides)
     _check(recipe, name_or_path)
     return recipe
 

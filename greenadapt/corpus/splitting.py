@@ -235,7 +235,7 @@ def _split_in_worker(splitter_file: Path, batch: TextBatch) -> SplitBatch:
 HELDOUT = "heldout.txt"
 
 
-def without_heldout(documents: Iterable[Document], share: float, folder: Path) -> Iterator[Document]:
+def hold_out(documents: Iterable[Document], share: float, folder: Path) -> Iterator[Document]:
     """Yield the documents to train on; hold out a ``share``.
 
     Held-out documents are appended to ``heldout.txt`` in ``folder``, one paragraph per line.

@@ -13,7 +13,7 @@ from typing import IO, Any, cast
 
 from greenadapt.errors import InputError, byte_size, pluralize
 from greenadapt.progress import Progress
-from greenadapt.store.files import Json, short
+from greenadapt.store.files import Json, shorten_path
 
 _BLOCK = 1 << 16
 _LINES_CHECKED = 100
@@ -62,7 +62,7 @@ class Decoder:
 
     def skipped_files(self) -> str:
         """The number of files of unknown kinds, and the names of the first, for messages; "" if there are none."""
-        n, names = self.counts["skipped_files"], ", ".join(map(short, self.skipped[:_NAMES_SHOWN]))
+        n, names = self.counts["skipped_files"], ", ".join(map(shorten_path, self.skipped[:_NAMES_SHOWN]))
         more = ", …" if n > _NAMES_SHOWN else ""
         return f"{pluralize(n, 'file')} of unknown kinds ({names}{more})" if n else ""
 

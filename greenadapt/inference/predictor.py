@@ -20,7 +20,7 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
 from greenadapt.store.files import Json
 from greenadapt.tasks.base import Item, Task
-from greenadapt.workers import as_they_come, prefetch
+from greenadapt.workers import prefetch, yield_ready
 
 _MOST_READY = 1024
 """Predictions that wait until they are written, at most."""
@@ -177,7 +177,7 @@ class Predictor:
         blocks = staged if is_piped else prefetch(staged)
         with progress.bar("predict", None, "examples") as bar, closing(blocks):
             predicted = chain.from_iterable(map(EntryPrediction, block, predict()) for block, predict in blocks)
-            batches = ([prediction] for prediction in predicted) if is_piped else as_they_come(predicted, _MOST_READY)
+            batches = ([prediction] for prediction in predicted) if is_piped else yield_ready(predicted, _MOST_READY)
             with closing(batches):
                 for batch in batches:
                     yield batch

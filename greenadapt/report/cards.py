@@ -14,7 +14,7 @@ from greenadapt.config import ADAPTERS, AdapterConfig
 from greenadapt.corpus.opening import hub_data_set
 from greenadapt.errors import as_percent, harmless, one_line, pluralize
 from greenadapt.report.tables import ADVICE, VIEW_NAMES, Table, loss_tables, score_tables, set_name
-from greenadapt.store.files import Json, short
+from greenadapt.store.files import Json, shorten_path
 from greenadapt.tasks.tasks_file import TaskEntry
 from greenadapt.version import __version__
 
@@ -171,7 +171,7 @@ class TaskCard(Card):
     def tables(self) -> list[Table]:
         names: dict[str, list[str]] = {}
         for name, source in self.sources.items():
-            names.setdefault(name.split()[0], []).append(short(source))
+            names.setdefault(name.split()[0], []).append(shorten_path(source))
         rows = [[name, ", ".join(sources), f"{self.counts[name]:,}"] for name, sources in names.items()]
         return [Table("Data", ["set", "from", "examples"], rows, (2,)), *score_tables(self.scores)]
 
@@ -218,11 +218,11 @@ class MultitaskCard(Card):
         data = []
         for entry in self.entries:
             counts = self.examples[entry.name]
-            data.append([entry.name, "train", ", ".join(map(short, entry.train)), f"{counts['train']:,}"])
+            data.append([entry.name, "train", ", ".join(map(shorten_path, entry.train)), f"{counts['train']:,}"])
             for kind, sets in (("dev", entry.dev), ("test", entry.test)):
                 for name, source in sets.items():
                     label = set_name(entry.name, kind, name)
-                    data.append([label, kind, short(source), f"{counts[kind][name]:,}"])
+                    data.append([label, kind, shorten_path(source), f"{counts[kind][name]:,}"])
         return [
             Table("Tasks", ["task", "kind", "score", "labels", "weights of its own"], tasks, (4,)),
             Table("Data", ["task", "set", "from", "examples"], data, (3,)),
@@ -288,7 +288,7 @@ def _template() -> "Template":
     )
     for name, write in {"code": code, "fenced": fence, "section": section, "verbatim": harmless}.items():
         environment.filters[name] = lambda *values, write=write: Markup(write(*values))
-    environment.filters |= {"counted": pluralize, "example_file": example_file, "percent": as_percent, "short": short}
-    environment.filters["spent"] = format_cost
+    environment.filters |= {"counted": pluralize, "example_file": example_file, "percent": as_percent}
+    environment.filters |= {"short": shorten_path, "spent": format_cost}
     environment.globals |= {"version": __version__, "views": VIEW_NAMES, "advice": ADVICE}
     return environment.from_string(files("greenadapt.report").joinpath("card.md.j2").read_text("utf-8"))

@@ -13,7 +13,7 @@ from greenadapt.config import AlignConfig
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.report.tables import rows_warning
 from greenadapt.stages.session import ALIGN, W2V, OpenedBase, Session, model_of, require_made_for
-from greenadapt.store.files import Json, hash_file, path_name, short, write_json
+from greenadapt.store.files import Json, hash_file, path_name, shorten_path, write_json
 from greenadapt.store.results import Job, Outcome, Result, find_input, open_result, verify_result
 from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import check_casing, overlap
@@ -76,7 +76,7 @@ def _open_vectors(session: Session, path: Path, corpus: str | None) -> VectorSou
     if not path.is_file():
         raise MissingError(f"no vectors file {path}", "give a .bin, .vec or .txt file, or a w2v result's folder")
     name = path_name(str(path.resolve())) if corpus is None else session.corpus_name(corpus)
-    facts = {"corpus": name, "given": short(str(path)), "title": path.name, "licence": "unknown"}
+    facts = {"corpus": name, "given": shorten_path(str(path)), "title": path.name, "licence": "unknown"}
     entry = {"sha256": hash_file(path), "path": str(path.resolve())}
     return VectorSource(entry, facts, lambda: read_vectors(path, session.progress), imported=True)
 

@@ -15,7 +15,7 @@ from greenadapt.report.cards import AdaptedCard
 from greenadapt.report.tables import MAP, rows_warning
 from greenadapt.stages.align import VectorSource, vectors_of_map
 from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, card_origin, model_of, require_made_for
-from greenadapt.store.files import Json, expand_home, hash_file, short, write_json
+from greenadapt.store.files import Json, expand_home, hash_file, shorten_path, write_json
 from greenadapt.store.results import (
     Job,
     Outcome,
@@ -190,7 +190,8 @@ def _pieces_per_word(aligned: Result, adapted: Path) -> dict[str, float] | None:
 
 def _card(session: Session, aligned: Result, config: ExpandConfig, work: Path, outcome: Outcome, cost: Json) -> str:
     facts = outcome.facts
-    model, manifests = short(facts["model"]["source"]), [read_manifest(folder) for folder in folders_behind(aligned)]
+    model = shorten_path(facts["model"]["source"])
+    manifests = [read_manifest(folder) for folder in folders_behind(aligned)]
     card = AdaptedCard(
         model=Path(model).name if Path(facts["model"]["source"]).is_absolute() else model,
         **card_origin(session, model_of(aligned), *manifests),

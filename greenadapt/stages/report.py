@@ -38,7 +38,7 @@ from greenadapt.tasks.base import load_task
 from greenadapt.tasks.metrics import groups_of, interval, paired_bootstrap, resample
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.vectors.neighbours import on_plane, unit_rows
+from greenadapt.vectors.neighbours import project, unit_rows
 from greenadapt.vectors.rows import mean_of_pieces
 from greenadapt.version import __version__
 
@@ -67,7 +67,7 @@ def map_words(result: Result) -> Chart | None:
     split = [stored.values[stored.offsets[entry] : stored.offsets[entry + 1]].tolist() for entry in entries]
     base = unit_rows(np.asarray(embedding[ids], np.float32))
     after = unit_rows(np.asarray(embedding[np.array(entries) + tokenizer.added.first_id], np.float32))
-    points_2d, before, share = on_plane(np.concatenate([base, after]), unit_rows(mean_of_pieces(split, embedding)))
+    points_2d, before, share = project(np.concatenate([base, after]), unit_rows(mean_of_pieces(split, embedding)))
     at_base, after = points_2d[: len(ids)], points_2d[len(ids) :]
     pieces = [tokenizer.base.id_to_token(row) or f"[{row}]" for row in ids]
     points = [

@@ -48,7 +48,7 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(path))  # noqa: PTH111
 
 
-def short(source: str) -> str:
+def shorten_path(source: str) -> str:
     """A path for publication: relative if it lies in the working folder, else only its last part, since the rest, like
     a file's URL, may reveal something about its owner. Other names, such as hub ids, are unchanged.
     """
@@ -209,7 +209,7 @@ def hash_json(value: object) -> str:
     return sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """``value`` after a round trip through JSON, to compare it with a stored manifest."""
     return json.loads(json.dumps(value, default=lambda item: item.item() if hasattr(item, "item") else str(item)))
 

@@ -37,10 +37,10 @@ from greenadapt.store.files import (
     find_changed,
     hash_file,
     hash_json,
-    plain,
     publish_folder,
     read_own,
     replacing,
+    to_plain,
     write_json,
 )
 from greenadapt.store.locks import lock
@@ -150,8 +150,8 @@ class Job:
     def key(self) -> str:
         """Hash of all that determines the result, see the rules above."""
         contents = {name: entry["sha256"] for name, entry in self.inputs.items()}
-        settings = _drop_defaults(plain(self.config), plain(self.defaults))
-        return hash_json([self.stage, version_of(self.stage), settings, plain(self.named), contents])
+        settings = _drop_defaults(to_plain(self.config), to_plain(self.defaults))
+        return hash_json([self.stage, version_of(self.stage), settings, to_plain(self.named), contents])
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def check_out(folder: Path, stage: str | None = None, config: Json | None = None
     manifest = read_manifest(folder)
     if stage not in (None, manifest.stage):
         raise ConflictError(f"{folder} holds a result of {manifest.stage}, not of {stage}", _CHOOSE_OTHER)
-    if config is not None and (settings := _settings_difference(manifest.config, plain(config))):
+    if config is not None and (settings := _settings_difference(manifest.config, to_plain(config))):
         raise ConflictError(f"{folder} holds another result ({settings})", _CHOOSE_OTHER)
 
 
@@ -303,13 +303,13 @@ def _describe(place: Place, job: Job, outcome: Outcome, attempts: "Attempts", wo
     manifest = Manifest(
         job.stage,
         job.key,
-        plain(job.config),
+        to_plain(job.config),
         inputs={name: {**entry, **_relative(entry, place.folder)} for name, entry in job.inputs.items()},
         version=version_of(job.stage),
         files=_checksums(work),
-        counts=plain(outcome.counts),
+        counts=to_plain(outcome.counts),
         cost=cost,
-        facts=plain(command | outcome.facts),
+        facts=to_plain(command | outcome.facts),
     )
     write_json(work / MANIFEST, asdict(manifest))
     return manifest
@@ -399,7 +399,7 @@ def _difference(old: Manifest, job: Job) -> str:
     """What distinguishes a result from that of ``job``, in words."""
     if old.stage != job.stage:
         return f"of {old.stage}, not of {job.stage}"
-    if settings := _settings_difference(old.config, plain(job.config)):
+    if settings := _settings_difference(old.config, to_plain(job.config)):
         return settings
     if old.version != version_of(job.stage):
         return f"version of {job.stage}: {old.version} → {version_of(job.stage)}"

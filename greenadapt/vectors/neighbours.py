@@ -33,7 +33,7 @@ def unit_rows(vectors: Array) -> FloatArray:
     return rows
 
 
-def nearest(
+def find_nearest(
     queries: Array, candidates: Array, k: int, exclude: Int64Array | None = None
 ) -> tuple[Int64Array, FloatArray]:
     """The ``k`` rows of ``candidates`` ``(n, dim)`` with the highest cosine to each of ``queries`` ``(q, dim)``.
@@ -114,7 +114,7 @@ class ModelRows:
         hidden = [number - begin for number in (row, *self.hidden) if begin <= number < end]
         exclude = np.array([hidden or [-1]], np.int64)
         n_candidates = min(2 * k + 1, end - begin)
-        indices, cosines = nearest(self.rows[row : row + 1], self.rows[begin:end], n_candidates, exclude)
+        indices, cosines = find_nearest(self.rows[row : row + 1], self.rows[begin:end], n_candidates, exclude)
         neighbours: dict[str, float] = {}
         for index, cosine in zip(indices[0].tolist(), cosines[0].tolist(), strict=True):
             if index >= 0 and (label := self.labels[begin + index]) != self.labels[row]:
@@ -126,7 +126,7 @@ def vector_table(words: Sequence[str], vectors: WordVectors, k: int) -> list[Nei
     """The ``k`` words whose vectors are nearest to the vector of each word that has one."""
     known = [word for word in words if word in vectors.index]
     own = np.array([vectors.index[word] for word in known], np.int64)
-    indices, cosines = nearest(vectors.matrix[own], vectors.matrix, min(k, len(vectors.words)), own[:, None])
+    indices, cosines = find_nearest(vectors.matrix[own], vectors.matrix, min(k, len(vectors.words)), own[:, None])
     return [
         Neighbours(
             word,
@@ -137,7 +137,7 @@ def vector_table(words: Sequence[str], vectors: WordVectors, k: int) -> list[Nei
     ]
 
 
-def on_plane(rows: Array, added: Array) -> tuple[FloatArray, FloatArray, float]:
+def project(rows: Array, added: Array) -> tuple[FloatArray, FloatArray, float]:
     """Project ``rows`` (n, dim) and ``added`` (m, dim) on the two principal axes of ``rows`` (Pearson 1901).
 
     Returns coordinates (n, 2) and (m, 2), and the share of the variance of ``rows`` along these axes.

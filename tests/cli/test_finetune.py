@@ -16,7 +16,7 @@ import pytest
 from greenadapt.config import CHOSEN_FOR_ENTITIES, TaskConfig, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.store.files import plain
+from greenadapt.store.files import to_plain
 from tests.conftest import Run, last_line
 from tests.support.processes import MODULE, launched
 from tests.support.small_tasks import TinyModel, adapted, lines, ner_file, qa_file, read_json, sentences
@@ -204,7 +204,7 @@ def test_every_setting_of_a_task(requested: Requested, settings: dict[str, Any],
     names = {"text_field": "text_fields", "labels": "label_kind"}
     recorded = {names.get(name, name): value for name, value in settings.items()}
     unset = TaskConfig(config.task).settings() | asdict(TrainConfig())
-    assert plain(request.config()) == plain({**unset, **recorded, "save_logits": False, "seeds": [0]})
+    assert to_plain(request.config()) == to_plain({**unset, **recorded, "save_logits": False, "seeds": [0]})
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from greenadapt.errors import ResourceError
 from greenadapt.progress import Silent
 from greenadapt.vectors import cbow, on_cluster
 from greenadapt.vectors.engine import stream
-from greenadapt.vectors.neighbours import nearest
+from greenadapt.vectors.neighbours import find_nearest
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import Watcher
 from tests.support.small_cluster import ADDRESS
@@ -53,7 +53,7 @@ def grouped_text() -> list[list[str]]:
 def own_group(vectors: WordVectors) -> float:
     """Share of the nearest words that are of the own group."""
     group = np.array([int(word.partition("-")[0]) for word in vectors.words])
-    neighbours, _ = nearest(vectors.matrix, vectors.matrix, SIZE - 1, np.arange(len(group))[:, None])
+    neighbours, _ = find_nearest(vectors.matrix, vectors.matrix, SIZE - 1, np.arange(len(group))[:, None])
     return float((group[neighbours] == group[:, None]).mean())
 
 

@@ -15,7 +15,7 @@ from greenadapt.store.files import (
     read_object,
     read_small,
     real_folder,
-    short,
+    shorten_path,
 )
 
 
@@ -56,18 +56,18 @@ def test_others_read_a_path_from_the_working_folder_or_by_its_last_part(
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.chdir(home / "project")
     for path in ("data", "./data", home / "project" / "data", "~/project/data", "../project/data"):
-        assert short(str(path)) == "data"
-    assert short(str(home / "project" / "gone" / "file.txt")) == "gone/file.txt"
+        assert shorten_path(str(path)) == "data"
+    assert shorten_path(str(home / "project" / "gone" / "file.txt")) == "gone/file.txt"
     (home / "project" / "data" / "link").symlink_to("/")
-    assert short("data/link") == "data/link"
+    assert shorten_path("data/link") == "data/link"
     for path in (tmp_path / "private", "~/private", "/not/private", "s3://bucket/private", "https://h/private?token=x"):
-        assert short(str(path)) == "private"
-    assert (short(".."), short(".")) == ("me", "project")
+        assert shorten_path(str(path)) == "private"
+    assert (shorten_path(".."), shorten_path(".")) == ("me", "project")
     for name in ("org/model", "minilm", "org/data/part:train"):
-        assert short(name) == name
+        assert shorten_path(name) == name
     for folder in (tmp_path, "/"):
         monkeypatch.chdir(folder)
-        assert short(str(home / "project" / "data")) == "data"
+        assert shorten_path(str(home / "project" / "data")) == "data"
 
 
 Synced = dict[int, list[str]]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from greenadapt.store.arrays import ArrayFile, row_blocks, write_arrays
-from greenadapt.vectors.neighbours import nearest, on_plane, vector_table
+from greenadapt.vectors.neighbours import find_nearest, project, vector_table
 from greenadapt.vectors.word_vectors import WordVectors
 
 
@@ -24,7 +24,7 @@ def test_nearest_equals_a_full_sort_of_memory_mapped_rows(tmp_path: Path, k: int
     write_arrays(tmp_path / "x.safetensors", {"vectors": rng.standard_normal((50, 6)).astype(np.float32)})
     candidates = ArrayFile(tmp_path / "x.safetensors")["vectors"]
     queries = rng.standard_normal((9, 6))
-    indices, cosines = nearest(queries, candidates, k)
+    indices, cosines = find_nearest(queries, candidates, k)
     expected = (queries / np.linalg.norm(queries, axis=1, keepdims=True)) @ (
         candidates / np.linalg.norm(candidates, axis=1, keepdims=True)
     ).T
@@ -37,7 +37,7 @@ def test_nearest_equals_a_full_sort_of_memory_mapped_rows(tmp_path: Path, k: int
 def test_excluded_rows_are_left_out_and_missing_ones_marked() -> None:
     candidates = np.random.default_rng(1).standard_normal((20, 6)).astype(np.float32)
     all_but_three = [[i for i in range(20) if i not in (2, 11, 19)], [*range(16), -1]]
-    indices, cosines = nearest(candidates[:2], candidates, 4, np.array(all_but_three))
+    indices, cosines = find_nearest(candidates[:2], candidates, 4, np.array(all_but_three))
     assert set(indices[0]) == {2, 11, 19, -1}
     assert indices[0, 3] == -1
     assert cosines[0, 3] == -np.inf
@@ -46,7 +46,7 @@ def test_excluded_rows_are_left_out_and_missing_ones_marked() -> None:
 
 @pytest.mark.usefixtures("_small_blocks")
 def test_equal_cosines_come_by_index_and_zero_rows_have_cosine_zero() -> None:
-    indices, cosines = nearest(np.ones((1, 2)), np.array([[0, 0], [2, 2], [1, 1], [-1, -1.0]]), 4)
+    indices, cosines = find_nearest(np.ones((1, 2)), np.array([[0, 0], [2, 2], [1, 1], [-1, -1.0]]), 4)
     assert indices.tolist() == [[1, 2, 0, 3]]
     np.testing.assert_allclose(cosines, [[1, 1, 0, -1]], atol=1e-6)
 
@@ -68,7 +68,7 @@ def test_each_word_with_a_vector_has_the_nearest_others() -> None:
 def test_the_plane_is_that_of_the_first_singular_values() -> None:
     draw, shape = np.random.default_rng(0), (8, 30)
     rows, also = draw.normal(size=shape) * np.linspace(5, 1, shape[1]), draw.normal(size=(4, shape[1]))
-    ours, added, share = on_plane(rows, also)
+    ours, added, share = project(rows, also)
     u, s, vt = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
     signs = np.sign((ours * u[:, :2]).sum(axis=0))
     np.testing.assert_allclose(ours * signs, u[:, :2] * s[:2], atol=1e-8)
