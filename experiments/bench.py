@@ -10,12 +10,11 @@ from typing import Any
 from benchmarks.records import Records
 from benchmarks.trainings import finetune
 from experiments.recipe import Recipe, SetFiles, Sets
-from greenadapt.checkpoints.layout import LOGITS, SCORES, SEEDS, TASK_FILE
+from greenadapt.checkpoints.layout import LOGITS, SCORES, SEEDS, TASK_FILE, read_described
 from greenadapt.checkpoints.provenance import adapted_input, starting_model
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import GreenadaptError, InputError, LockedError, MissingError
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.session import Session
 from greenadapt.store.files import Json, hash_json, to_plain
 from greenadapt.store.results import Result
@@ -135,7 +134,7 @@ class Experiment:
 
 def scores_of(result: Result) -> Json:
     """All numbers of a fine-tuned model's only seed, on the test set or, of many tasks, by task and on average."""
-    scores = read_scores(result.folder)
+    scores = read_described(result.folder / SCORES)
     if "tasks" in scores:
         averages = {kind: average["mean"] for kind, average in scores["average"].items()}
         return {"average": averages.get("test", averages.get("dev")), "tasks": scores["tasks"]}

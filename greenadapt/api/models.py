@@ -323,10 +323,9 @@ class TaskModel(ModelFolder):
             >>> ner.scores["mean"]["f1"]
             0.87
         """
-        from greenadapt.checkpoints.layout import SCORES
-        from greenadapt.stages.finetune.train import read_scores
+        from greenadapt.checkpoints.layout import SCORES, read_described
 
-        return read_scores(self.folder) if (self.folder / SCORES).is_file() else {}
+        return read_described(self.folder / SCORES) if (self.folder / SCORES).is_file() else {}
 
     @validate_arguments
     def predict(self, data: Data | Mapping[str, Any], *, tags: bool = False, progress: bool | Progress = False) -> Any:

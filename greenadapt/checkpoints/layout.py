@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from greenadapt.config import Length, Pool, Quantize
-from greenadapt.errors import MissingError, UsageError
+from greenadapt.errors import MissingError
 from greenadapt.store.arrays import ArrayFile
 from greenadapt.store.files import Json, read_own, read_own_object, write_json
 from greenadapt.store.results import ModelName
@@ -148,14 +148,6 @@ def is_multitask(folder: Path) -> bool:
     return (folder / MULTITASK_FILE).is_file()
 
 
-def require_multitask(folder: Path) -> None:
-    """Raise ``MissingError`` if ``folder`` does not exist, ``UsageError`` if it is not a multitask model."""
-    if not folder.exists():
-        raise MissingError(f"{folder} does not exist", "check the path")
-    if not is_multitask(folder):
-        raise UsageError(f"{folder} has no tasks that share an encoder", "give the folder that finetune --tasks wrote")
-
-
 def task_names(folder: Path) -> tuple[str, ...]:
     """The tasks of a multitask model, in the order of training.
 
@@ -169,13 +161,6 @@ def task_names(folder: Path) -> tuple[str, ...]:
     ]
     order: list[str] = read_described(folder / MULTITASK_FILE).get("tasks") or []
     return tuple(sorted(names, key=lambda name: order.index(name) if name in order else len(order)))
-
-
-def require_task(folder: Path, name: str) -> None:
-    """Raise ``MissingError``, which lists the tasks of ``folder``, if it has no task ``name``."""
-    tasks = task_names(folder)
-    if name not in tasks:
-        raise MissingError(f"{folder} has no task {name!r}", f"it has {', '.join(tasks) or 'none'}")
 
 
 GraphInput = Literal["attention_mask", "token_type_ids", "position_ids"]

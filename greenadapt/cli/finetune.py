@@ -114,11 +114,11 @@ def finetune(
     The task is NER, classification or question answering, and the model reads a mixture of both tokenizations. With
     --tasks, many tasks share one encoder and are trained at once.
     """
+    from greenadapt.checkpoints.layout import SCORES, read_described
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import describe, print_comparison, print_interval, print_results, print_scores
     from greenadapt.stages.finetune import compare as stage
     from greenadapt.stages.finetune.request import make_request
-    from greenadapt.stages.finetune.train import read_scores
     from greenadapt.stages.session import find_adapted
     from greenadapt.workers import launched_processes
 
@@ -159,7 +159,7 @@ def finetune(
     if launched_processes()[0] > 0:
         return  # the first process prints
     result, rows = comparison.results[0], comparison.rows
-    scores = read_scores(result.folder)
+    scores = read_described(result.folder / SCORES)
     if as_json:
         print_json({**describe(result), "scores": scores, **({"comparison": rows} if request.is_plain else {})})
         return

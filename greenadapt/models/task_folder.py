@@ -12,14 +12,13 @@ from greenadapt.checkpoints.layout import (
     WEIGHTS_FILE,
     is_multitask,
     read_described,
-    require_task,
     task_names,
     weights_of_seed,
 )
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model, require_whole
 from greenadapt.config import AdapterConfig, Pool, TrainConfig
-from greenadapt.errors import InputError, UsageError
+from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.store.arrays import ArrayFile
 from greenadapt.store.files import Json, parse_own
 from greenadapt.store.results import MANIFEST, read_manifest
@@ -117,7 +116,8 @@ class TaskFolder:
                 f"{folder} has {len(names)} tasks on one encoder ({', '.join(names) or 'none'})", "name one with --task"
             )
         name = names[0] if name is None else name
-        require_task(folder, name)
+        if name not in names:
+            raise MissingError(f"{folder} has no task {name!r}", f"it has {', '.join(names) or 'none'}")
         file = folder / TASKS / name / TASK_FILE
         settings = read_described(file)
         task = load_task(settings, file)

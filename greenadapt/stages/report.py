@@ -26,7 +26,6 @@ from greenadapt.report.page import (
 from greenadapt.report.tables import MAP, TASK_NAMES, Table, loss_tables
 from greenadapt.stages.expand import N_COUNTED
 from greenadapt.stages.finetune.compare import statistics_of
-from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.session import ALIGN, EXPAND, FINETUNE, PRETRAIN, Session
 from greenadapt.stages.status import with_ancestors
 from greenadapt.store.arrays import Array
@@ -210,7 +209,7 @@ def task_groups(results: Sequence[Result], names: dict[Path, str]) -> list[TaskG
 def _group(results: list[Result], names: dict[Path, str]) -> TaskGroup:
     # The base model, with which the others are compared, comes first.
     results = sorted(results, key=lambda result: (result.folder / WORDS_FILE).is_file())
-    models = [TunedModel(names[model.folder], read_scores(model.folder)) for model in results]
+    models = [TunedModel(names[model.folder], read_described(model.folder / SCORES)) for model in results]
     first = results[0]
     if is_multitask(first.folder):
         return TaskGroup(f"Several tasks: {models[0].name}", models)

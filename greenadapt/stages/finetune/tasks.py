@@ -6,24 +6,28 @@ from greenadapt.checkpoints.layout import (
     SCORES,
     TASKS,
     WEIGHTS_FILE,
+    is_multitask,
     n_weights,
     read_described,
-    require_multitask,
     task_names,
 )
 from greenadapt.checkpoints.source import require_whole
+from greenadapt.errors import MissingError, UsageError
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.store.files import Json
 
 
 def list_tasks(folder: Path) -> list[Json]:
-    """The tasks of ``folder``; raises ``UsageError`` if it has no shared encoder.
+    """The tasks of ``folder``; raises ``MissingError`` if it does not exist, ``UsageError`` without a shared encoder.
 
     Each has ``name``, ``kind``, ``adapter``, ``metric``, the number of ``weights`` that only this task has and the
     ``bytes`` of their file, and ``scores``: ``dev`` and ``test``, if there are any, by set, as the ``mean`` over the
     seeds and, of several, ``std``.
     """
-    require_multitask(folder)
+    if not folder.exists():
+        raise MissingError(f"{folder} does not exist", "check the path")
+    if not is_multitask(folder):
+        raise UsageError(f"{folder} has no tasks that share an encoder", "give the folder that finetune --tasks wrote")
     require_whole(folder)
     file = folder / SCORES
     scores = read_described(file)["tasks"] if file.is_file() else {}

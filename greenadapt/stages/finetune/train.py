@@ -143,11 +143,6 @@ def find_undertrained(seeds: Sequence[Json]) -> dict[int, str]:
     return found
 
 
-def read_scores(folder: Path) -> Json:
-    """``scores.json`` of the model in ``folder``."""
-    return read_described(folder / SCORES)
-
-
 @dataclass(frozen=True)
 class Finetuning:
     """One run of the stage, on a single task; its folder holds a transformers model with a head."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.checkpoints.layout import PREDICTIONS, SEEDS
+from greenadapt.checkpoints.layout import PREDICTIONS, SCORES, SEEDS, read_described
 from greenadapt.checkpoints.provenance import model_input
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AssessConfig, TaskConfig
@@ -19,7 +19,7 @@ from greenadapt.report.tables import assessment
 from greenadapt.stages.finetune.compare import compare, finetune
 from greenadapt.stages.finetune.cross_validation import cross_validate
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import read_scores, run_together
+from greenadapt.stages.finetune.train import run_together
 from greenadapt.stages.session import EXPAND
 from greenadapt.store.files import Json, write_json
 from greenadapt.store.results import MANIFEST, Manifest
@@ -54,7 +54,7 @@ def test_three_models(tiny_model: TinyModel, tmp_path: Path) -> None:
     first, second, third = compared.rows
     assert [result.fresh for result in compared.results] == [True] * 3
     assert len({result.path for result in compared.results}) == 3
-    scores = [read_scores(result.folder) for result in compared.results]
+    scores = [read_described(result.folder / SCORES) for result in compared.results]
     for row, score, result in zip(compared.rows, scores, compared.results, strict=True):
         assert [row["score"], row["std"]] == pytest.approx([score["mean"]["f1"], score["std"]["f1"]])
         assert row["folder"] == str(result.path)

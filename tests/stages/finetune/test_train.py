@@ -9,13 +9,13 @@ import pytest
 import torch
 import transformers
 
+from greenadapt.checkpoints.layout import SCORES, read_described
 from greenadapt.config import ReadingOptions, TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.session import Session
 from greenadapt.store.results import Result, verify_result
 from greenadapt.training.finetune import FinetuneRun
@@ -56,7 +56,7 @@ def plain(folder: Path, head: str) -> tuple[Any, Any]:
 
 def check_folder(result: Result, request: FinetuneRequest, labels: list[str]) -> Json:
     """What every task's folder has; returns its scores."""
-    folder, scores = verify_result(result).folder, read_scores(result.folder)
+    folder, scores = verify_result(result).folder, read_described(result.folder / SCORES)
     hidden = [path.name for path in folder.rglob("*") if path.name.startswith(".")]
     assert hidden == []
     config = transformers.AutoConfig.from_pretrained(folder)
@@ -216,7 +216,7 @@ def test_answers(tiny_model: TinyModel, tmp_path: Path, impossible: bool) -> Non
 def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
     request = ner_request(tmp_path, adapted(tiny_model), seeds=(4, 5), dev=str(tmp_path / "dev.tsv"))
     result = finetune(session(tmp_path), request)
-    scores = read_scores(result.folder)
+    scores = read_described(result.folder / SCORES)
     assert [seed["seed"] for seed in scores["seeds"]] == [4, 5]
     for part, summary in (("test", scores), ("dev", scores["dev"])):
         for name in ("f1", "precision", "recall"):
@@ -229,7 +229,7 @@ def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
         assert {path.name for path in (result.folder / "seeds" / str(seed)).iterdir()} == names | extra_names
     # A seed of several is what it is alone.
     alone = finetune(session(tmp_path, "alone"), replace(request, seeds=(5,)))
-    assert read_scores(alone.folder)["seeds"] == scores["seeds"][1:2]
+    assert read_described(alone.folder / SCORES)["seeds"] == scores["seeds"][1:2]
 
 
 @pytest.mark.slow

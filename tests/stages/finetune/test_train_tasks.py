@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import transformers
 
+from greenadapt.checkpoints.layout import SCORES, read_described
 from greenadapt.stages.finetune.compare import finetune
-from greenadapt.stages.finetune.train import read_scores
 from greenadapt.store.results import verify_result
 from tests.support.small_multitask import CONFIGS, request, same, task_file
 from tests.support.small_tasks import TinyModel, adapted, session
@@ -26,7 +26,7 @@ def test_all_kinds_of_tasks(tiny_model: TinyModel, tmp_path: Path) -> None:
     of_all_kinds = replace(of_all_kinds, tasks=(of_all_kinds.tasks[0], chosen, *of_all_kinds.tasks[2:]))
     in_folder = session(tmp_path, "many")
     result = finetune(in_folder, of_all_kinds)
-    folder, scores = verify_result(result).folder, read_scores(result.folder)
+    folder, scores = verify_result(result).folder, read_described(result.folder / SCORES)
     assert not list(folder.rglob(".*"))
     for name in NAMES:
         for seed in (4, 9):
