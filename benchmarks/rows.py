@@ -49,10 +49,10 @@ def make_model(arguments: argparse.Namespace, size: int) -> None:
     from greenadapt.checkpoints.reader import Checkpoint
     from greenadapt.checkpoints.source import find_model
     from greenadapt.checkpoints.writer import write_expanded
-    from greenadapt.store.arrays import Streamed
+    from greenadapt.store.arrays import StreamedArray
 
     checkpoint = Checkpoint(find_model(arguments.model).folder)
-    rows = Streamed((size, checkpoint.dim), np.dtype(np.float32), RandomRows(size, checkpoint.dim))
+    rows = StreamedArray((size, checkpoint.dim), np.dtype(np.float32), RandomRows(size, checkpoint.dim))
     write_expanded(checkpoint, rows, arguments.work / str(size))
 
 

@@ -263,14 +263,14 @@ def _sizes(paths: Sequence[Path]) -> list[int | None]:
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A cluster, and the GPUs of each process on it, which has one core."""
+class ClusterPool:
+    """Processes on the nodes of a cluster, each with one core and ``gpus``."""
 
     address: str
     gpus: float | None = None
     """``None``: 1 if the cluster has GPUs."""
 
-    def over(
+    def map(
         self, opening: Callable[..., Callable[[Item], Answer]], items: Iterable[Item], *arguments: Any
     ) -> Iterator[Answer]:
         """Yield ``opening(*arguments)(item)`` of each item, in the order of the items; a process opens only once.

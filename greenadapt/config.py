@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Interval
 
 from greenadapt.errors import UsageError
-from greenadapt.fields import Checked, Option, option_fields, parse_bytes, parse_duration, parse_names, parse_numbers
+from greenadapt.fields import Config, Option, option_fields, parse_bytes, parse_duration, parse_names, parse_numbers
 
 AlignMethod = Literal["lstsq", "procrustes", "identity", "random"]
 RecipeName = Literal["map", "norm", "pieces", "form"]
@@ -97,7 +97,7 @@ _MAX_TOKENS = Option("Pieces in the model at once; lower it if memory runs out."
 
 
 @dataclass(frozen=True)
-class SessionOptions(Checked):
+class SessionOptions(Config):
     """Where a command keeps its results, and which resources it may use."""
 
     PANEL = Panel.MACHINE
@@ -153,7 +153,7 @@ SAMPLE_BY = Option(
 
 
 @dataclass(frozen=True)
-class CorpusConfig(Checked):
+class CorpusConfig(Config):
     """How a corpus is prepared: duplicates, broken lines, and the held-out share."""
 
     keep_duplicates: bool = False
@@ -171,7 +171,7 @@ class CorpusConfig(Checked):
 
 
 @dataclass(frozen=True)
-class TextOptions(Checked):
+class TextOptions(Config):
     """How to read a corpus; ``None`` is the default."""
 
     PANEL = Panel.TEXT
@@ -212,7 +212,7 @@ class TextOptions(Checked):
 
 
 @dataclass(frozen=True)
-class W2VConfig(Checked):
+class W2VConfig(Config):
     """CBOW with negative sampling; the defaults are gensim's and word2vec's (arXiv 2004.03354, appendix)."""
 
     dim: Annotated[Count | None, advanced("Dimension of the vectors.", unset="the model's embedding size")] = None
@@ -242,7 +242,7 @@ CHOSEN_FOR_VECTORS = frozenset({"epochs", "alpha"})
 
 
 @dataclass(frozen=True)
-class AlignConfig(Checked):
+class AlignConfig(Config):
     """How the map from word vectors to wordpiece vectors is fitted."""
 
     method: Annotated[AlignMethod, Option("How the map is fitted.", panel=Panel.MAP, paper="lstsq")] = "lstsq"
@@ -260,7 +260,7 @@ class AlignConfig(Checked):
 
 
 @dataclass(frozen=True)
-class ExpandConfig(Checked):
+class ExpandConfig(Config):
     """Which words get a row, how the row is computed, and how the checkpoint is written."""
 
     PANEL = Panel.ROWS
@@ -304,7 +304,7 @@ class ExpandConfig(Checked):
 
 
 @dataclass(frozen=True)
-class AssessConfig(Checked):
+class AssessConfig(Config):
     """How many folds and seeds ``assess --train`` measures."""
 
     folds: Annotated[
@@ -318,7 +318,7 @@ class AssessConfig(Checked):
 
 
 @dataclass(frozen=True)
-class TableFormat(Checked):
+class TableFormat(Config):
     """The format of a CSV or TSV file that its suffix does not determine."""
 
     columns: tuple[str, ...] = ()
@@ -341,7 +341,7 @@ FIELDS_OF_A_TASK: dict[TaskName, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class TaskConfig(Checked):
+class TaskConfig(Config):
     """The examples of a task, and how its model reads them; raises ``UsageError`` for a setting of another task."""
 
     task: Annotated[TaskName, Option("Kind of task.")] = "ner"
@@ -449,7 +449,7 @@ _PRECISION = Option(
 
 
 @dataclass(frozen=True)
-class TrainConfig(Checked):
+class TrainConfig(Config):
     """How a task's model is trained; ``PAPER`` has the settings of arXiv 2004.03354."""
 
     PANEL = Panel.TRAINING
@@ -506,7 +506,7 @@ CHOSEN_FOR_TRAINING = frozenset({"mix", "epochs", "learning_rate", "batch_size",
 
 
 @dataclass(frozen=True)
-class MemoryConfig(Checked):
+class MemoryConfig(Config):
     """How the domain model attends to the states of a general model (G-MAP, arXiv 2212.03613)."""
 
     NEEDS = "--memory"
@@ -570,7 +570,7 @@ class MemoryConfig(Checked):
 
 
 @dataclass(frozen=True)
-class SamplingConfig(Checked):
+class SamplingConfig(Config):
     """How multitask training chooses the task of each step (arXiv 1902.02671, section 4.1)."""
 
     PANEL = Panel.ADAPTERS
@@ -595,7 +595,7 @@ PALS_PAPER: dict[str, Any] = {"epochs": 25, "learning_rate": 2e-5, "weight_decay
 
 
 @dataclass(frozen=True)
-class ReadingOptions(Checked):
+class ReadingOptions(Config):
     """How trained models read their input."""
 
     pool: Annotated[
@@ -623,7 +623,7 @@ class ReadingOptions(Checked):
 
 
 @dataclass(frozen=True)
-class CompileConfig(Checked):
+class CompileConfig(Config):
     """How a model is compiled."""
 
     quantize: Annotated[Quantize, Option("Data type of the matrix products: float32 (none) or int8.")] = "none"
@@ -632,7 +632,7 @@ class CompileConfig(Checked):
 
 
 @dataclass(frozen=True)
-class QaConfig(Checked):
+class QaConfig(Config):
     """Which answers are predicted; ``None``: as in training, else as in the paper."""
 
     top: Annotated[int, Option("Answers to each question.", panel=Panel.ANSWERS)] = 1
@@ -672,14 +672,14 @@ class QaConfig(Checked):
 
 
 @dataclass(frozen=True)
-class IndexConfig(Checked):
+class IndexConfig(Config):
     """How documents are indexed."""
 
     paragraph_chars: Annotated[Annotated[int, Ge(100)], Option("Longest paragraph, in characters.")] = 1000
 
 
 @dataclass(frozen=True)
-class RetrievalConfig(Checked):
+class RetrievalConfig(Config):
     """In which paragraphs of an index, or of its context, a question is answered."""
 
     passages: Annotated[
@@ -697,7 +697,7 @@ class RetrievalConfig(Checked):
 
 
 @dataclass(frozen=True)
-class ServeConfig(Checked):
+class ServeConfig(Config):
     """Where a server listens, and the size of a request."""
 
     PANEL = Panel.LIMITS
@@ -724,7 +724,7 @@ class ServeConfig(Checked):
 
 
 @dataclass(frozen=True)
-class PretrainConfig(Checked):
+class PretrainConfig(Config):
     """The inputs and masks of masked language modeling; ``GMAP_PRETRAINING`` has the settings of the training."""
 
     max_length: Annotated[
@@ -797,7 +797,7 @@ ADAPTERS: dict[AdapterName, AdapterKind] = {
 
 
 @dataclass(frozen=True)
-class AdapterConfig(Checked):
+class AdapterConfig(Config):
     """What each task adds to a shared encoder (BERT and PALs, arXiv 1902.02671)."""
 
     PANEL = Panel.ADAPTERS

@@ -94,7 +94,7 @@ def refuse_without_effect(field: Field, values: Mapping[str, Any]) -> None:
     raise UsageError(message, f"add it, or leave out {field.option_name}")
 
 
-class Checked:
+class Config:
     """A frozen dataclass that checks its values against its types and ranges; the first instance imports pydantic."""
 
     PANEL: ClassVar[str | None] = None

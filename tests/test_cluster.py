@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from greenadapt.cluster import Spread
+from greenadapt.cluster import ClusterPool
 from greenadapt.errors import InputError
 from tests.conftest import Run
 from tests.support.played_cluster import PlayedRay
 from tests.support.small_tasks import TinyModel, adapted, ner_file, qa_file, sentences
 
 Play = Callable[..., PlayedRay]
-ANYWHERE = Spread("played")
+ANYWHERE = ClusterPool("played")
 
 
 @pytest.fixture
@@ -49,9 +49,9 @@ def test_results_come_in_order_each_once(play: Play, room: int) -> None:
 
         return double
 
-    assert [*ANYWHERE.over(opening, range(40), 2)] == [*range(0, 80, 2)]
+    assert [*ANYWHERE.map(opening, range(40), 2)] == [*range(0, 80, 2)]
     assert calls == Counter(range(40))
-    assert [*islice(ANYWHERE.over(opening, count(), 1), 40)] == [*range(40)]  # an input without an end
+    assert [*islice(ANYWHERE.map(opening, count(), 1), 40)] == [*range(40)]  # an input without an end
 
 
 def test_what_fails_comes_after_all_before_it(play: Play) -> None:
@@ -62,10 +62,10 @@ def test_what_fails_comes_after_all_before_it(play: Play) -> None:
     answers = []
     ray = play()
     with pytest.raises(InputError, match="line 8"):  # noqa: PT012
-        for answer in ANYWHERE.over(lambda: str, items()):
+        for answer in ANYWHERE.map(lambda: str, items()):
             answers.append(answer)
     assert answers == [*map(str, range(7))]
-    stopped = ANYWHERE.over(lambda: str, count())
+    stopped = ANYWHERE.map(lambda: str, count())
     assert next(stopped) == "0"
     stopped.close()
     assert ray.n_cancelled == 5  # of two for each core

@@ -141,7 +141,7 @@ class EncoderModel(ModelFolder):
 
 @dataclass(frozen=True)
 class AlignmentQuality:
-    """How well rows of the model's recipe predict those of held-out words; see ``HeldOut`` of
+    """How well rows of the model's recipe predict those of held-out words; see ``HeldOutFigures`` of
     ``greenadapt.vectors.quality``.
     """
 

@@ -174,7 +174,7 @@ GRAPH_FILE = "model.onnx"
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledSettings:
     """Settings of a compiled model."""
 
     quantize: Quantize
@@ -184,7 +184,7 @@ class Compiled:
     """The graph's inputs after ``inputs_embeds``, in order; its only output is ``logits``."""
 
     @classmethod
-    def read(cls, folder: Path) -> "Compiled | None":
+    def read(cls, folder: Path) -> "CompiledSettings | None":
         """Read ``compiled.json``; ``None`` if the model is not compiled, ``InputError`` if the file is invalid."""
         file = folder / COMPILED_FILE
         if not file.is_file():

@@ -12,13 +12,13 @@ import numpy as np
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError
-from greenadapt.store.arrays import Array, Streamed, row_blocks, same_arrays, write_arrays
+from greenadapt.store.arrays import Array, StreamedArray, row_blocks, same_arrays, write_arrays
 from greenadapt.store.files import read_own
 
 _SIDE_FILES = ("modules.json", "config_sentence_transformers.json", "sentence_*_config.json")
 _MODULE_FILES = ("*.json", "*.safetensors", "*.txt")
 _METADATA = {"format": "pt"}  # transformers refuses a file without it
-Tensor = Array | Streamed
+Tensor = Array | StreamedArray
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,10 @@ def _extend(name: str, weight: Array, new_rows: Tensor, replaced: Mapping[int, A
                 block[np.array(ids) - begin] = [replaced[row] for row in ids]
             yield _convert(block, target, name)
             begin += len(block)
-        for block in new_rows.pieces if isinstance(new_rows, Streamed) else row_blocks(new_rows):
+        for block in new_rows.pieces if isinstance(new_rows, StreamedArray) else row_blocks(new_rows):
             yield _convert(block, target, name)
 
-    return Streamed((len(weight) + new_rows.shape[0], *weight.shape[1:]), target, pieces())
+    return StreamedArray((len(weight) + new_rows.shape[0], *weight.shape[1:]), target, pieces())
 
 
 def _convert(block: Array, dtype: "np.dtype[Any]", name: str) -> Array:

@@ -14,7 +14,7 @@ import typer
 from greenadapt.cli.settings import PRESET, command_line, source_of, used_settings
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
-from greenadapt.fields import Checked, Field, option_fields, without_ranges
+from greenadapt.fields import Config, Field, option_fields, without_ranges
 from greenadapt.progress import limit_time
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _configuration(annotation: Any) -> tuple[Any, bool, Pick]:
     kind, *marks = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     pick = next((mark for mark in marks if isinstance(mark, Pick)), Pick())
     kinds = [part for part in get_args(kind) or (kind,) if part is not NoneType]
-    is_config = isinstance(kinds[0], type) and issubclass(kinds[0], Checked)
+    is_config = isinstance(kinds[0], type) and issubclass(kinds[0], Config)
     return kinds[0] if is_config else None, kinds != [kind], pick
 
 

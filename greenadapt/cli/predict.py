@@ -106,7 +106,7 @@ def predict(
         check_file(out)
     say_loading(model)
 
-    from greenadapt.cluster import Spread
+    from greenadapt.cluster import ClusterPool
     from greenadapt.inference.predictor import PredictionRequest, Predictor
 
     names = () if task is None else tuple(dict.fromkeys(name.strip() for name in task.split(",")))
@@ -116,13 +116,13 @@ def predict(
         _require_ner([kind.name for kind in predictor.tasks.values()], "--bio" if bio else "--spans")
     if least_certain is not None:
         _check_scored([*predictor.tasks.values()])
-    spread = Spread(options.cluster, options.gpus_each) if options.cluster else None
+    cluster = ClusterPool(options.cluster, options.gpus_each) if options.cluster else None
     is_seen = out is None or is_written_through(out)
     with open_output(out) as (stream, is_ascii):
         escape: Callable[[str], str] = str
         if stream.isatty():  # words could contain control characters
             escape = harmless if bio else harmless_json
-        blocks = predictor.predict(progress, spread)
+        blocks = predictor.predict(progress, cluster)
         if least_certain is not None:
             blocks = iter([nsmallest(least_certain, chain.from_iterable(blocks), lambda entry: entry.result["score"])])
         for block in blocks:

@@ -116,7 +116,7 @@ def qa(
     say_loading([model])
 
     from greenadapt.cli.output.printing import print_answers, print_summary
-    from greenadapt.cluster import Spread
+    from greenadapt.cluster import ClusterPool
     from greenadapt.inference.qa.answering import Answerer, QaRequest
     from greenadapt.inference.qa.question_set import QuestionSources
 
@@ -136,8 +136,8 @@ def qa(
         _save_answers(o.make_session(options, out=out), request, as_json=as_json)
         return
     is_read = sys.stdout.isatty() and not as_json
-    spread = Spread(options.cluster, options.gpus_each) if options.cluster else None
-    answerer = Answerer(request, make_progress(is_read=is_read), spread)
+    cluster = ClusterPool(options.cluster, options.gpus_each) if options.cluster else None
+    answerer = Answerer(request, make_progress(is_read=is_read), cluster)
     for row in answerer.rows():
         (print_answers if is_read else print_json)(row)
     summary = answerer.summary()

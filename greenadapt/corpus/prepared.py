@@ -36,7 +36,7 @@ from greenadapt.store.arrays import (
     BoolArray,
     Int32Array,
     Int64Array,
-    Streamed,
+    StreamedArray,
     UInt64Array,
     mix_bits,
     write_arrays,
@@ -277,8 +277,8 @@ def write_stream(
                 yield block
 
     arrays = {
-        "ids": Streamed((n_tokens,), np.dtype(np.int32), ids()),
-        "lines": Streamed((n_lines + 1,), np.dtype(np.int64), lines()),
+        "ids": StreamedArray((n_tokens,), np.dtype(np.int32), ids()),
+        "lines": StreamedArray((n_lines + 1,), np.dtype(np.int64), lines()),
     }
     write_arrays(path, arrays)
 

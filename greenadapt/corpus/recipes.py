@@ -50,7 +50,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Stated:
+class StatedSize:
     """The size of a corpus according to ``source``; None if unknown."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = _KNOWN_KEYS
@@ -121,7 +121,7 @@ class Recipe:
     packages: tuple[str, ...] = ()
     """pydocs: the packages, or ``name[extra]`` for the dependencies of an extra; empty means all."""
     about: str = ""
-    stated: Stated | None = None
+    stated: StatedSize | None = None
     """The published size of the corpus."""
     public_argument: str = ""
     """The value of ``--corpus``, without private paths; for the command in a model card."""

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from greenadapt.cluster import Spread
+from greenadapt.cluster import ClusterPool
 from greenadapt.corpus.text import Document
 from greenadapt.errors import ResourceError
 from greenadapt.store.arrays import Int32Array, Int64Array
@@ -186,10 +186,10 @@ def split_batches(
     """Split ``batches`` and yield the results in order: in ``workers`` processes (1: in this one), or on the nodes of
     the ``cluster`` at an address.
 
-    At most a few batches are in memory. Raises the errors of ``map_in_processes`` and of ``Spread.over``.
+    At most a few batches are in memory. Raises the errors of ``map_in_processes`` and of ``ClusterPool.map``.
     """
     if cluster is not None:
-        yield from Spread(cluster, gpus=0).over(_load_splitter, batches, splitter_file)
+        yield from ClusterPool(cluster, gpus=0).map(_load_splitter, batches, splitter_file)
     elif workers == 1:
         yield from map(_load_splitter(splitter_file), batches)
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import logsumexp
 
-from greenadapt.checkpoints.layout import Compiled
+from greenadapt.checkpoints.layout import CompiledSettings
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import EnsembleRule, Pool, ReadingOptions, TrainConfig
 from greenadapt.errors import InputError, UsageError, require_torch
@@ -106,7 +106,7 @@ class OpenedModel:
         ``MemoryChoice.of_settings`` raise.
         """
         first = folders[0]
-        is_compiled = Compiled.read(first.folder) is not None
+        is_compiled = CompiledSettings.read(first.folder) is not None
         model: Any
         if is_compiled:
             model = open_graph(first.folder, n_outputs(first.task))
@@ -192,7 +192,7 @@ def check_reading(folders: Sequence[TaskFolder], options: ReadingOptions) -> Non
     compiled, or for a margin if a model does not read both tokenizations or has no probabilities.
     """
     for folder in folders:
-        if Compiled.read(folder.folder) is None:
+        if CompiledSettings.read(folder.folder) is None:
             require_torch("running a model that is not compiled")
             continue
         require_onnx("running a compiled model", to_compile=False)

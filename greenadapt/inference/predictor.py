@@ -9,7 +9,7 @@ from itertools import chain, count, islice, repeat
 from operator import add
 from typing import Any
 
-from greenadapt.cluster import Spread
+from greenadapt.cluster import ClusterPool
 from greenadapt.config import EnsembleRule, ReadingOptions, TableFormat
 from greenadapt.corpus.opening import STDIN, is_read_once, require_source
 from greenadapt.errors import InputError, UsageError
@@ -147,16 +147,16 @@ class Predictor:
         self._reader: Reader = _SharedReader(self.tasks) if len(self.tasks) > 1 else next(iter(self.tasks.values()))
         check_memories(self._folders, request.reading.memory)
 
-    def predict(self, progress: Progress, spread: Spread | None = None) -> Iterator[list[EntryPrediction]]:
+    def predict(self, progress: Progress, cluster: ClusterPool | None = None) -> Iterator[list[EntryPrediction]]:
         """The predictions in the order of the input, as they come, so that memory does not grow with the input.
 
-        With ``spread`` the nodes of a cluster make them. Raises ``InputError`` if the input is broken, after the
+        With ``cluster`` the nodes of a cluster make them. Raises ``InputError`` if the input is broken, after the
         predictions for all before it. Warns of examples that were cut.
         """
         entries = self._entries(progress)
         if self._request.source != STDIN:  # a missing file is reported before the models are loaded
             entries = chain(list(islice(entries, 1)), entries)
-        return self._predict(entries, progress) if spread is None else self._spread(spread, entries, progress)
+        return self._predict(entries, progress) if cluster is None else self._predict_on(cluster, entries, progress)
 
     def predict_records(self, records: Iterable[str | Json], progress: Progress) -> Iterator[list[EntryPrediction]]:
         """Predictions for texts and records of a program instead of the request's source."""
@@ -184,7 +184,9 @@ class Predictor:
                     bar.advance(len(batch))
         _warn_cut((counts.pop("cut", 0) for counts in self._cut), progress)
 
-    def _spread(self, spread: Spread, entries: Iterator[Entry], progress: Progress) -> Iterator[list[EntryPrediction]]:
+    def _predict_on(
+        self, cluster: ClusterPool, entries: Iterator[Entry], progress: Progress
+    ) -> Iterator[list[EntryPrediction]]:
         """Predictions on the nodes of a cluster."""
         sent = deque[list[Entry]]()
 
@@ -194,7 +196,7 @@ class Predictor:
                 yield [entry.example for entry in block]
 
         cut = [0] * len(self._folders)
-        answers = spread.over(_open_predictor, examples(), replace(self._request, source=STDIN))
+        answers = cluster.map(_open_predictor, examples(), replace(self._request, source=STDIN))
         with progress.bar("predict", None, "examples") as bar:
             for results, cut_in_block in answers:
                 block = sent.popleft()

@@ -14,7 +14,7 @@ import torch
 from onnx import helper, numpy_helper
 from onnxruntime.quantization.onnx_model import ONNXModel
 
-from greenadapt.checkpoints.layout import GRAPH_FILE, Compiled
+from greenadapt.checkpoints.layout import GRAPH_FILE, CompiledSettings
 from greenadapt.config import Quantize
 from greenadapt.errors import ResourceError, first_line
 from greenadapt.models.graphs import graph_inputs
@@ -47,7 +47,7 @@ class _Logits(torch.nn.Module):
         return output["logits"]
 
 
-def write_graph(exported: InferenceModel, quantize: Quantize, folder: Path) -> Compiled:
+def write_graph(exported: InferenceModel, quantize: Quantize, folder: Path) -> CompiledSettings:
     """Write the graph of a model into ``folder``; raises ``ResourceError`` if the disk is full.
 
     In int8 the weights of matrix products have one scale per output, and their inputs one scale per piece, computed at
@@ -61,7 +61,7 @@ def write_graph(exported: InferenceModel, quantize: Quantize, folder: Path) -> C
         _write(plain, quantize, folder / GRAPH_FILE)
     for file in folder.glob(f"{plain.name}*"):
         file.unlink()
-    return Compiled(quantize, exported.head, inputs)
+    return CompiledSettings(quantize, exported.head, inputs)
 
 
 def export_plain(exported: InferenceModel, inputs: tuple[str, ...], file: Path) -> None:

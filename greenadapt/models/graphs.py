@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from greenadapt.checkpoints.layout import GRAPH_FILE, Compiled, GraphInput
+from greenadapt.checkpoints.layout import GRAPH_FILE, CompiledSettings, GraphInput
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, first_line, require
 from greenadapt.models.rows import RowTable, read_table
@@ -89,7 +89,7 @@ def require_onnx(purpose: str, *, to_compile: bool) -> None:
 
 def open_graph(folder: Path, n_outputs: int) -> GraphRunner:
     """The graph of a compiled model; raises ``InputError`` if it is broken, or has not ``n_outputs`` logits."""
-    compiled = Compiled.read(folder)
+    compiled = CompiledSettings.read(folder)
     assert compiled is not None
     checkpoint, table = read_table(folder)
     file = folder / GRAPH_FILE

@@ -23,7 +23,7 @@ from greenadapt.models.weights import (
     write_config,
     write_memory,
 )
-from greenadapt.store.arrays import Array, Streamed, row_blocks
+from greenadapt.store.arrays import Array, StreamedArray, row_blocks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -192,8 +192,8 @@ def write_masked_lm(opened: OpenedMaskedLM, shrink: float, folder: Path) -> None
     kind = source.architecture
     rows = model.get_input_embeddings()
     table = trained_table(model, opened.rows, source, shrink)
-    tensors: dict[str, Array | Streamed] = {
-        f"{kind.prefix}{kind.embedding}": Streamed(source.embedding().shape, _FLOAT32, table.blocks())
+    tensors: dict[str, Array | StreamedArray] = {
+        f"{kind.prefix}{kind.embedding}": StreamedArray(source.embedding().shape, _FLOAT32, table.blocks())
     }
     memory = getattr(model.encoder, "memory", None)
     modules = [rows, model.decoder, *([] if memory is None else [memory])]
@@ -210,11 +210,11 @@ def write_masked_lm(opened: OpenedMaskedLM, shrink: float, folder: Path) -> None
     write_config(model.model, source.n_rows, folder)
 
 
-def _decoder(opened: OpenedMaskedLM) -> dict[str, Array | Streamed]:
+def _decoder(opened: OpenedMaskedLM) -> dict[str, Array | StreamedArray]:
     """The weights of the head's last layer, for the whole vocabulary."""
     decoder, source = opened.model.decoder, opened.checkpoint
     kind = source.architecture
-    tensors: dict[str, Array | Streamed] = {}
+    tensors: dict[str, Array | StreamedArray] = {}
     if decoder.bias is not None:
         bias = as_array(decoder.bias)
         tensors[kind.biases[0]] = np.append(bias, np.full(source.n_rows - len(bias), bias.min(), bias.dtype))
@@ -222,5 +222,5 @@ def _decoder(opened: OpenedMaskedLM) -> dict[str, Array | Streamed]:
         weight = as_array(decoder.weight)
         zeros = np.broadcast_to(_FLOAT32.type(0), (source.n_rows - len(weight), weight.shape[1]))
         pieces = chain(row_blocks(weight), row_blocks(zeros))
-        tensors[kind.decoder] = Streamed((source.n_rows, weight.shape[1]), _FLOAT32, pieces)
+        tensors[kind.decoder] = StreamedArray((source.n_rows, weight.shape[1]), _FLOAT32, pieces)
     return tensors

@@ -21,7 +21,7 @@ from greenadapt.checkpoints.reader import Checkpoint, open_torch_file
 from greenadapt.checkpoints.writer import write_weights
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.models.rows import Rows, RowTable, read_table
-from greenadapt.store.arrays import Array, ArrayFile, IntArray, Streamed, require_finite, write_arrays
+from greenadapt.store.arrays import Array, ArrayFile, IntArray, StreamedArray, require_finite, write_arrays
 from greenadapt.store.files import Json, write_json
 from greenadapt.tasks.base import Features, HeadShape
 
@@ -341,8 +341,8 @@ def write_model(model: "PreTrainedModel", table: RowTable, folder: Path) -> None
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_memory(model, folder)
-    tensors: dict[str, Array | Streamed] = dict(_arrays(model))
-    tensors[_embedding_name(model)] = Streamed(table.embedding.shape, _FLOAT32, table.blocks())
+    tensors: dict[str, Array | StreamedArray] = dict(_arrays(model))
+    tensors[_embedding_name(model)] = StreamedArray(table.embedding.shape, _FLOAT32, table.blocks())
     write_weights(folder, tensors)
     write_config(model, len(table.embedding), folder)
 

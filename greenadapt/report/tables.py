@@ -1,6 +1,6 @@
 """Scores, losses, answers and comparisons as tables, for the terminal and for cards; the quality of rows in words.
 
-``figures`` of rows or of a map are those of ``vectors.quality.HeldOut`` as a manifest has them.
+``figures`` of rows or of a map are those of ``vectors.quality.HeldOutFigures`` as a manifest has them.
 """
 
 import re
@@ -258,7 +258,7 @@ def _loss(loss: float | None) -> str:
 
 
 @dataclass(frozen=True)
-class Marked:
+class MarkedLine:
     """A line whose ``answer`` stands out from the text ``before`` and ``after`` it, with a ``label`` and a ``note``."""
 
     before: str
@@ -276,7 +276,7 @@ def printable(text: str) -> str:
     return one_line(re.sub(r"\s+", " ", text))
 
 
-def answer_lines(row: Json) -> list[Marked]:
+def answer_lines(row: Json) -> list[MarkedLine]:
     """The lines below a question: its best answer within a sentence, its other answers, and the gold answers.
 
     ``row`` is a line of output with ``question``, the best answer and all of ``answers``; with ``compared``, the
@@ -287,7 +287,7 @@ def answer_lines(row: Json) -> list[Marked]:
     lines += [_mark_alone(f"{_MODELS[name]}: ", compared[name]) for name in _MODELS if name in compared]
     if "gold" in row:
         gold = " | ".join(dict.fromkeys(_shorten(text) for text in row["gold"])) or "no answer"
-        lines.append(Marked("", gold, note=_f1(row), label="gold: "))
+        lines.append(MarkedLine("", gold, note=_f1(row), label="gold: "))
     return lines
 
 
@@ -334,20 +334,20 @@ def describe_changes(comparison: Json) -> str:
     return f"{words}: {better} better, {worse} worse, {equal} equal in F1"
 
 
-def _mark_in_sentence(row: Json) -> Marked:
+def _mark_in_sentence(row: Json) -> MarkedLine:
     if row["start"] is None:
         return _mark_alone("", row)
     start, end = (row[name] - row["sentence_start"] for name in ("start", "end"))
     sentence = row["sentence"]
     before, answer, after = map(printable, (sentence[:start], sentence[start:end], sentence[end:]))
-    return Marked(before, answer, after, _score_and_document(row))
+    return MarkedLine(before, answer, after, _score_and_document(row))
 
 
-def _mark_alone(label: str, answer: Json) -> Marked:
+def _mark_alone(label: str, answer: Json) -> MarkedLine:
     """An answer without its sentence, but with its scores if it has any."""
     text = "no answer" if answer["start"] is None else _shorten(answer["answer"])
     note = ", ".join(filter(None, (_score_and_document(answer), _f1(answer) if label else "")))
-    return Marked("", text, note=note, label=label)
+    return MarkedLine("", text, note=note, label=label)
 
 
 def _score_and_document(answer: Json) -> str:

@@ -27,9 +27,9 @@ _SEED = 0  # of the random rows
 def assess_rows(model: str) -> Json:
     """How well each recipe predicts rows of the base model of the adapted ``model``, from a fit without these rows.
 
-    ``rows`` has, by recipe and for ``random``, the figures of ``HeldOut``. ``added`` has the share of the corpus's
-    words that have a new row, and the number of new rows in each band of ``by_count``; it is ``None`` for vectors
-    without counts.
+    ``rows`` has, by recipe and for ``random``, the ``HeldOutFigures``. ``added`` has the share of the corpus's words
+    that have a new row, and the number of new rows in each band of ``by_count``; it is ``None`` for vectors without
+    counts.
 
     Raises ``InputError`` or ``MissingError`` if ``model`` is not the folder of an expand result, or if an input that it
     was made from is missing or has changed.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from greenadapt.checkpoints.layout import EMBEDDING_FILE, FACTS_FILE, GRAPH_FILE, TASK_FILE, Compiled
+from greenadapt.checkpoints.layout import EMBEDDING_FILE, FACTS_FILE, GRAPH_FILE, TASK_FILE, CompiledSettings
 from greenadapt.checkpoints.provenance import adapted_input, model_facts
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.config import CompileConfig
@@ -16,7 +16,7 @@ from greenadapt.inference.models import open_in_torch
 from greenadapt.models.graphs import require_onnx
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.session import COMPILE, W2V, Session, require_made_for
-from greenadapt.store.arrays import Streamed, write_arrays
+from greenadapt.store.arrays import StreamedArray, write_arrays
 from greenadapt.store.files import Json, write_json
 from greenadapt.store.outputs import check_file
 from greenadapt.store.results import Job, Outcome, Result, open_result, verify_result
@@ -52,7 +52,7 @@ def _settings(config: CompileConfig) -> Json:
 
 
 def _task(source: PretrainedModel, config: CompileConfig) -> TaskFolder:
-    if Compiled.read(source.folder) is not None:
+    if CompiledSettings.read(source.folder) is not None:
         raise InputError(f"{source.source} is compiled already", "give the model that it was made from")
     task = TaskFolder.open(str(source.folder), config.seed, config.task)
     if task.settings.get("memory") is not None:
@@ -66,7 +66,7 @@ def _write(source: PretrainedModel, task: TaskFolder, config: CompileConfig, wor
     model = open_in_torch([task])
     write_graph(model, config.quantize, work).write(work)
     checkpoint, table = model.checkpoint, model.rows.table
-    rows = Streamed(table.embedding.shape, np.dtype("<f4"), table.blocks())
+    rows = StreamedArray(table.embedding.shape, np.dtype("<f4"), table.blocks())
     write_arrays(work / EMBEDDING_FILE, {checkpoint.embedding_name: rows})
     write_json(work / "config.json", checkpoint.config)
     copy_tokenizers(source.folder, work)

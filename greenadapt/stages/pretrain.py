@@ -28,7 +28,7 @@ from greenadapt.corpus.recipes import Recipe, find_recipe
 from greenadapt.corpus.text import Document
 from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.progress import Progress
-from greenadapt.stages.finetune.request import Start
+from greenadapt.stages.finetune.request import StartingModel
 from greenadapt.stages.finetune.train import run_together
 from greenadapt.stages.session import PRETRAIN, RUNS, Session, card_origin, data_name
 from greenadapt.store.files import Json, hash_json, write_json
@@ -91,14 +91,14 @@ class _Pretraining:
 
     session: Session
     request: PretrainRequest
-    start: Start
+    start: StartingModel
     texts: tuple[CorpusReader, ...]
     general_text: CorpusReader | None
 
     @classmethod
     def of(cls, session: Session, request: PretrainRequest) -> "_Pretraining":
         """Find the models and open the texts; raises what is wrong with them before any work."""
-        start = Start.of(request.model, request.memory, request.memory_config)
+        start = StartingModel.of(request.model, request.memory, request.memory_config)
         if (start.model.folder / TASK_FILE).is_file() or is_multitask(start.model.folder):
             raise UsageError(
                 f"{request.model} is fine-tuned for a task, and pre-training would undo that",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from greenadapt.checkpoints.layout import SCORES
 from greenadapt.checkpoints.provenance import model_facts
-from greenadapt.cluster import Spread
+from greenadapt.cluster import ClusterPool
 from greenadapt.corpus.opening import input_name, is_read_once
 from greenadapt.errors import UsageError, pluralize
 from greenadapt.inference.qa.answering import Answerer, QaRequest
@@ -41,8 +41,8 @@ def answer(session: Session, request: QaRequest) -> Result:
     if sources.documents:
         config["sample_by"] = sources.sample_by or "line"
     session.check_out(QA, config)
-    spread = Spread(session.cluster, session.gpus_each) if session.cluster else None
-    answerer = Answerer(request, session.progress, spread)
+    cluster = ClusterPool(session.cluster, session.gpus_each) if session.cluster else None
+    answerer = Answerer(request, session.progress, cluster)
     model = answerer.model
 
     def build(work: Path) -> Outcome:

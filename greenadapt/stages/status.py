@@ -10,8 +10,8 @@ from greenadapt.stages.session import RUNS, Session
 from greenadapt.store.files import Json, expand_home
 from greenadapt.store.results import MANIFEST, Result, input_result, read_manifest, require_sizes, verify_result
 from greenadapt.store.workspace import (
-    Unfinished,
-    Unneeded,
+    UnfinishedResult,
+    UnneededFile,
     Workspace,
     find_unfinished,
     find_unneeded,
@@ -82,7 +82,7 @@ def _row(path: Path, corpus: str | None = None, model: str | None = None, *, ver
     return row
 
 
-def _unfinished_row(work: Unfinished) -> Json:
+def _unfinished_row(work: UnfinishedResult) -> Json:
     return {
         "kind": "unfinished",
         "name": work.name,
@@ -123,7 +123,7 @@ def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def clean(session: Session, items: Sequence[Unneeded]) -> Iterator[Json]:
+def clean(session: Session, items: Sequence[UnneededFile]) -> Iterator[Json]:
     """Remove the ``items`` that are still not needed; yields their rows, with ``action`` ``removed`` or ``kept``."""
     free = {item.path for item in find_unneeded(session.workspace)}  # the user may have thought for long
     for item in items:
@@ -131,7 +131,7 @@ def clean(session: Session, items: Sequence[Unneeded]) -> Iterator[Json]:
         yield clean_row(item, "kept" if why else "removed", why)
 
 
-def clean_row(item: Unneeded, action: str, why: str = "") -> Json:
+def clean_row(item: UnneededFile, action: str, why: str = "") -> Json:
     """A row of the output of ``clean``: ``action`` is ``removable``, ``removed`` or ``kept``."""
     return {"what": item.kind, "path": str(item.path), "bytes": item.bytes, "action": action, "why": why}
 

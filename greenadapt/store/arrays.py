@@ -120,7 +120,7 @@ def _header(path: Path) -> tuple[dict[str, str], dict[str, _Entry], int]:
 
 
 def write_arrays(
-    path: Path, arrays: Mapping[str, "Array | Streamed"], metadata: Mapping[str, str] | None = None
+    path: Path, arrays: Mapping[str, "Array | StreamedArray"], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write ``arrays`` as one safetensors file, in the given order, in pieces."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
@@ -135,14 +135,14 @@ def write_arrays(
         file.write(len(text).to_bytes(8, "little") + text)
         for name, array in arrays.items():
             begin = file.tell()
-            for piece in array.pieces if isinstance(array, Streamed) else row_blocks(array):
+            for piece in array.pieces if isinstance(array, StreamedArray) else row_blocks(array):
                 file.write(np.ascontiguousarray(piece, dtype=array.dtype).reshape(-1).view(np.uint8).data)
             if (written := file.tell() - begin) != array.nbytes:
                 raise ValueError(f"{name}: {written} bytes given, {array.nbytes} announced")
 
 
 @dataclass(frozen=True)
-class Streamed:
+class StreamedArray:
     """An array that is never entirely in memory: its shape, its type, and its rows in pieces."""
 
     shape: tuple[int, ...]

@@ -167,7 +167,7 @@ def is_key_of(folder_name: str, stage: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Unfinished:
+class UnfinishedResult:
     """The hidden folder of a run that was killed, or that is running."""
 
     path: Path
@@ -182,18 +182,18 @@ class Unfinished:
         return self.path.name[1:].rsplit("-", 1)[0]
 
 
-def find_unfinished(folder: Path) -> list[Unfinished]:
+def find_unfinished(folder: Path) -> list[UnfinishedResult]:
     """The unfinished results in ``folder``."""
     paths = [path for path in _list_folder(folder) if _UNFINISHED.fullmatch(path.name) and path.is_dir()]
     return [
-        Unfinished(path, tree_size(path), Attempts.read(path), holder(path / LOCK))
+        UnfinishedResult(path, tree_size(path), Attempts.read(path), holder(path / LOCK))
         for path in paths
         if not path.is_symlink() and ((path / LOCK).exists() or (path / ATTEMPTS).exists())
     ]
 
 
 @dataclass(frozen=True)
-class Unneeded:
+class UnneededFile:
     """A file or folder of HOME that no named result needs."""
 
     kind: str
@@ -202,7 +202,7 @@ class Unneeded:
     bytes: int
 
 
-def find_unneeded(workspace: Workspace) -> Iterator[Unneeded]:
+def find_unneeded(workspace: Workspace) -> Iterator[UnneededFile]:
     """What ``clean`` removes: results that neither a name nor the inputs of a named result need, unfinished results
     that no process works on, and stored inputs that no result was made from.
 
@@ -212,13 +212,13 @@ def find_unneeded(workspace: Workspace) -> Iterator[Unneeded]:
     for path in _list_folder(results):
         is_result = _RESULT.fullmatch(path.name) and (path / MANIFEST).is_file() and not path.is_symlink()
         if is_result and path.resolve() not in needed:
-            yield Unneeded("result", path, tree_size(path))
+            yield UnneededFile("result", path, tree_size(path))
     for work in find_unfinished(results):
         if work.writer is None:
-            yield Unneeded("unfinished", work.path, work.bytes)
+            yield UnneededFile("unfinished", work.path, work.bytes)
     for path in _list_folder(workspace.root / "inputs"):
         if path.is_file() and INPUT.fullmatch(path.name) and path.resolve() not in needed:
-            yield Unneeded("input", path, tree_size(path))
+            yield UnneededFile("input", path, tree_size(path))
 
 
 def _find_needed(workspace: Workspace) -> set[Path]:
@@ -243,7 +243,7 @@ def _find_needed(workspace: Workspace) -> set[Path]:
     return results | others
 
 
-def remove(item: Unneeded) -> str:
+def remove(item: UnneededFile) -> str:
     """Remove it; returns the error, if any. A result is renamed first, so that nobody reads half of it."""
     try:
         if item.path.is_dir():

@@ -27,7 +27,7 @@ _MASKED, _REPLACED = 0.8, 0.1  # shares of the targets; the others are unchanged
 
 
 @dataclass(frozen=True, eq=False)
-class Corrupted:
+class MaskedInput:
     """A masked input and its targets.
 
     ``ids`` (n,) int32; ``positions`` (t,) int64, ascending, of the targets; ``targets`` (t,) int64, the original ids
@@ -61,7 +61,7 @@ class Masking:
         ids -= {row for row, token in tokenizer.base.get_added_tokens_decoder().items() if token.special}
         return cls(share, special.mask, np.array(sorted(ids), np.int32))
 
-    def corrupt(self, ids: IntArray, *key: int) -> Corrupted:
+    def corrupt(self, ids: IntArray, *key: int) -> MaskedInput:
         """Mask an input of n pieces."""
         n = len(ids)
         bits = random_bits(3 * n + 1, *key)
@@ -76,7 +76,7 @@ class Masking:
         corrupted[positions[draw < _MASKED]] = self.mask_id
         replaced = positions[(draw >= _MASKED) & (draw < _MASKED + _REPLACED)]
         corrupted[replaced] = self.pieces[(replacement[replaced] % np.uint64(len(self.pieces))).astype(np.int64)]
-        return Corrupted(corrupted, positions, ids[positions].astype(np.int64))
+        return MaskedInput(corrupted, positions, ids[positions].astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ class MaskedDataset:
     is_fixed: bool = False
     head: str = "MaskedLM"
     task: None = None
-    _masked: dict[tuple[int, int], Corrupted] = field(init=False, default_factory=dict)
+    _masked: dict[tuple[int, int], MaskedInput] = field(init=False, default_factory=dict)
     """(n_passes, number) → the input that ``n_terms`` masked for the current step, since masking costs time."""
 
     @property
@@ -155,7 +155,7 @@ class MaskedDataset:
         items = np.argsort(random_bits(self.n_items, self.seed, Purpose.EVALUATION, 1), kind="stable")[:n]
         return self.inputs_of(items, np.full(len(items), view == 1))
 
-    def _corrupt(self, number: int, n_passes: int) -> Corrupted:
+    def _corrupt(self, number: int, n_passes: int) -> MaskedInput:
         item, v = divmod(number, self.n_views)
         view = self.text.views[v]
         part = slice(int(view.offsets[item]), int(view.offsets[item + 1]))

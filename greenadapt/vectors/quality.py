@@ -48,7 +48,7 @@ class Band:
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutFigures:
     """Figures of rows predicted by a fit on ``n_fitted`` overlapping words and evaluated on ``n_heldout`` others.
 
     - ``r2``: 1 − Σ‖y − ŷ‖² / Σ‖y − ȳ‖², where ȳ is the mean of the held-out rows.
@@ -75,7 +75,7 @@ class Diagnostics:
     """``figures`` on held-out words; ``None``, with the reason in ``note``, if there are too few words."""
 
     n_overlap: int
-    figures: HeldOut | None
+    figures: HeldOutFigures | None
     note: str = ""
 
 
@@ -136,7 +136,7 @@ def measure(
     heldout: Int64Array,
     rank: int | None = None,
     progress: Progress = _SILENT,
-) -> HeldOut:
+) -> HeldOutFigures:
     """Compare ``predicted`` rows (n_heldout, dim) of the words ``heldout`` with the model's rows."""
     specials = np.fromiter(overlap.special_ids, np.int64, len(overlap.special_ids))
     candidates = np.setdiff1d(np.arange(len(overlap.base)), specials)
@@ -148,7 +148,7 @@ def measure(
     with progress.bar("measuring the map", len(unit), "rows") as bar:
         ranks = _ranks(queries, unit, own_rows[heldout], bar)
     counts, is_hit = overlap.counts[heldout], ranks <= 10
-    return HeldOut(
+    return HeldOutFigures(
         n_fitted=len(own_rows) - len(heldout),
         n_heldout=len(heldout),
         rank=rank,

@@ -21,12 +21,12 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AlignConfig, ExpandConfig, RecipeName
 from greenadapt.corpus.readers import words_in_files
 from greenadapt.errors import InputError
-from greenadapt.store.arrays import Array, Float64Array, FloatArray, Int64Array, Streamed, row_blocks
+from greenadapt.store.arrays import Array, Float64Array, FloatArray, Int64Array, StreamedArray, row_blocks
 from greenadapt.tokenization.added_words import NewEntries, new_entries, new_forms
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
 from greenadapt.vectors.alignment import Alignment, fit, overlap
 from greenadapt.vectors.neighbours import unit_rows
-from greenadapt.vectors.quality import MIN_OVERLAP, HeldOut, KnownWords, PieceIds, has_counts, measure, split
+from greenadapt.vectors.quality import MIN_OVERLAP, HeldOutFigures, KnownWords, PieceIds, has_counts, measure, split
 from greenadapt.vectors.word_vectors import WordVectors
 
 
@@ -270,7 +270,7 @@ class PredictedRows:
     sums: FormSums
     """Over the other words, if ``form`` is among the recipes."""
 
-    def measure(self, rows: FloatArray) -> HeldOut:
+    def measure(self, rows: FloatArray) -> HeldOutFigures:
         """How near any ``rows`` (n_heldout, dim) of the held-out words are to the model's."""
         return measure(rows, self.known, self.heldout)
 
@@ -338,7 +338,7 @@ class Expansion:
         return self.make_recipe("form").fit(self.known_words, predicted.heldout, deepcopy(predicted.sums))
 
     @cached_property
-    def heldout_figures(self) -> dict[RecipeName, HeldOut]:
+    def heldout_figures(self) -> dict[RecipeName, HeldOutFigures]:
         """Held-out figures of the recipe, or of all recipes of ``--rows auto``; empty for ``map``, which ``align``
         measures, and if there are too few words.
 
@@ -436,8 +436,8 @@ class Expansion:
         hidden = np.unique(self.entries.word[~self.entries.exported])
         return int(counts[self.new_word_indices[hidden]].sum()) if has_counts(counts) else 0
 
-    def rows(self) -> Streamed:
+    def rows(self) -> StreamedArray:
         """The new entries' rows, (n, dim), float32."""
         surfaces, rows = self.entries.surfaces(), self.new_word_indices[self.entries.word]
         blocks = NewRows(surfaces, rows, self._vectors_with_counts, self.vocabulary, self.recipe)
-        return Streamed((len(rows), self.recipe.embedding.shape[1]), np.dtype(np.float32), blocks)
+        return StreamedArray((len(rows), self.recipe.embedding.shape[1]), np.dtype(np.float32), blocks)

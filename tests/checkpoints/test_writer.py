@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import copy_side_files, write_expanded
 from greenadapt.errors import InputError
-from greenadapt.store.arrays import Streamed
+from greenadapt.store.arrays import StreamedArray
 from tests.support.sentence_models import describe_sentences
 from tests.support.small_tasks import NEW, sentences
 from tests.support.small_tasks import expand as add_words
@@ -222,7 +222,7 @@ class Ones:
 def test_new_rows_are_never_all_in_memory(tiny_model: TinyModel, tmp_path: Path) -> None:
     n, dim = 60_000, 256
     checkpoint = Checkpoint(tiny_model("BertModel", width=dim, intermediate_size=8))
-    rows = Streamed((n, dim), np.dtype(np.float32), Ones(n, dim))
+    rows = StreamedArray((n, dim), np.dtype(np.float32), Ones(n, dim))
     write_expanded(checkpoint, new_rows(checkpoint, 1), tmp_path / "first")  # what is imported on first use
     tracemalloc.start()
     write_expanded(checkpoint, rows, tmp_path / "out")

@@ -5,7 +5,7 @@ from typing import Any
 
 from greenadapt.inference.qa.answering import compare_rows, score_rows
 from greenadapt.inference.qa.lookups import sentence_around
-from greenadapt.report.tables import Marked, answer_lines, assessment, comparison_tables, loss_tables, scores_table
+from greenadapt.report.tables import MarkedLine, answer_lines, assessment, comparison_tables, loss_tables, scores_table
 from greenadapt.tasks.spans import score_answer
 from tests.support.small_texts import MEASURED
 
@@ -49,7 +49,7 @@ NAMES = {"base_model": "bert", "mean": "green-bert"}
 CONTEXT = "MERS is a disease.\nMERS-CoV was first isolated in\nsputum from Jeddah in 2012. It is in camels."
 
 
-def plain(line: Marked) -> str:
+def plain(line: MarkedLine) -> str:
     note = f" ({line.note})" if line.note else ""
     assert not line.before or not line.label  # whose answer it is is no part of its sentence
     return f"{line.label}{line.before}{line.answer}{line.after}{note}"
@@ -81,9 +81,9 @@ def lines(of: Json) -> list[str]:
 def test_the_answer_is_marked_in_its_sentence() -> None:
     view = answer_lines(row(candidate("2012", 0.934), candidate("in camels", 0.004), candidate("", 0.05)))
     assert view == [
-        Marked("MERS-CoV was first isolated in sputum from Jeddah in ", "2012", ".", "93 %, paper.txt"),
-        Marked("", "in camels", "", "0 %, paper.txt"),
-        Marked("", "no answer", "", "5 %, paper.txt"),
+        MarkedLine("MERS-CoV was first isolated in sputum from Jeddah in ", "2012", ".", "93 %, paper.txt"),
+        MarkedLine("", "in camels", "", "0 %, paper.txt"),
+        MarkedLine("", "no answer", "", "5 %, paper.txt"),
     ]
 
 

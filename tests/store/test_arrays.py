@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from greenadapt.errors import InputError
-from greenadapt.store.arrays import ArrayFile, Streamed, row_blocks, write_arrays
+from greenadapt.store.arrays import ArrayFile, StreamedArray, row_blocks, write_arrays
 
 EXAMPLES = {
     "weights": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -43,7 +43,7 @@ def test_what_the_safetensors_library_writes_is_read(tmp_path: Path) -> None:
 def test_a_streamed_array_equals_the_whole_one(tmp_path: Path) -> None:
     weights = EXAMPLES["weights"]
     write_arrays(tmp_path / "whole", {"weights": weights})
-    write_arrays(tmp_path / "pieces", {"weights": Streamed(weights.shape, weights.dtype, row_blocks(weights, 16))})
+    write_arrays(tmp_path / "pieces", {"weights": StreamedArray(weights.shape, weights.dtype, row_blocks(weights, 16))})
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "pieces").read_bytes()
 
 

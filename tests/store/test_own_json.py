@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from greenadapt.checkpoints.layout import Compiled, read_described, read_seeds
+from greenadapt.checkpoints.layout import CompiledSettings, read_described, read_seeds
 from greenadapt.checkpoints.provenance import read_facts
 from greenadapt.errors import GreenadaptError, InputError, MissingError
 from greenadapt.store.files import read_own, read_own_lines, read_own_object
@@ -89,7 +89,7 @@ def test_a_wrong_type_in_a_file_of_a_result_is_one_line(
 ) -> None:
     file = tmp_path / name
     readers: dict[str, Any] = {
-        "compiled.json": Compiled.read,
+        "compiled.json": CompiledSettings.read,
         "greenadapt.json": read_facts,
         "manifest.json": read_manifest,
         "scores.json": read_seeds,

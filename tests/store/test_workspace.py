@@ -7,7 +7,7 @@ import pytest
 from greenadapt.errors import ConflictError, MissingError, UsageError
 from greenadapt.progress import Silent
 from greenadapt.store.results import Job, Outcome, Result, run
-from greenadapt.store.workspace import Unneeded, Workspace, find_unfinished, find_unneeded, remove
+from greenadapt.store.workspace import UnneededFile, Workspace, find_unfinished, find_unneeded, remove
 
 
 def make(
@@ -106,4 +106,4 @@ def test_clean_beside_a_running_build_leaves_it_alone(tmp_path: Path) -> None:
     assert (item.kind, item.path) == ("unfinished", work)
     assert remove(item) == ""
     assert [*find_unneeded(workspace)] == []
-    assert remove(Unneeded("result", tmp_path / "gone", 0)).startswith("No such file")
+    assert remove(UnneededFile("result", tmp_path / "gone", 0)).startswith("No such file")

@@ -8,7 +8,7 @@ import numpy as np
 
 from greenadapt.checkpoints.provenance import adapted_input
 from greenadapt.checkpoints.source import PretrainedModel, find_model
-from greenadapt.cluster import Spread
+from greenadapt.cluster import ClusterPool
 from greenadapt.config import Pool, QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import UsageError
@@ -44,7 +44,7 @@ def score_rows(rows: Sequence[Json], groups: Sequence[str]) -> Json:
     if any(not row["gold"] for row, _ in labelled):
         kinds["has_answer"] = [pair for pair in labelled if pair[0]["gold"]]
         kinds["no_answer"] = [pair for pair in labelled if not pair[0]["gold"]]
-    described = {name: _Scored.of(part).as_dict() for name, part in kinds.items() if part}
+    described = {name: _ScoreSums.of(part).as_dict() for name, part in kinds.items() if part}
     whole = described.pop("", {"questions": 0, "contexts": 0})
     return {**whole, "unlabelled": len(rows) - len(labelled), **described}
 
@@ -67,7 +67,7 @@ def compare_rows(rows: Sequence[Json], groups: Sequence[str], names: Mapping[str
     counts["unlabelled"] = len(rows) - len(labelled)
     if not labelled:
         return {**counts, "models": models, "changed": len(changed)}
-    scores = [_Scored.of([(_answer_of(row, model["name"]), group) for row, group in labelled]) for model in models]
+    scores = [_ScoreSums.of([(_answer_of(row, model["name"]), group) for row, group in labelled]) for model in models]
     for model, model_scores in zip(models, scores, strict=True):
         model |= model_scores.means()
         if model_scores is not scores[0]:
@@ -76,7 +76,7 @@ def compare_rows(rows: Sequence[Json], groups: Sequence[str], names: Mapping[str
 
 
 @dataclass(frozen=True)
-class _Scored:
+class _ScoreSums:
     """One model's scores: ``sums`` (n, 4) of ``MEASURES`` and of questions, over each context or question."""
 
     sums: Array
@@ -84,7 +84,7 @@ class _Scored:
     resampled: str
 
     @classmethod
-    def of(cls, labelled: Sequence[tuple[Json, str]]) -> "_Scored":
+    def of(cls, labelled: Sequence[tuple[Json, str]]) -> "_ScoreSums":
         """The scores of answers, each with its context."""
         scores = np.array([[*(answer[name] for name in MEASURES), 1.0] for answer, _ in labelled])
         groups = [group for _, group in labelled]
@@ -97,7 +97,7 @@ class _Scored:
         means = {name: measure.value for name, measure in measures.items()}
         return {**means, "intervals": {name: [measure.low, measure.high] for name, measure in measures.items()}}
 
-    def differences(self, base: "_Scored") -> Json:
+    def differences(self, base: "_ScoreSums") -> Json:
         """Each measure's mean less the base model's on the same questions."""
         differences = {}
         for i, name in enumerate(MEASURES):
@@ -158,11 +158,11 @@ class Answerer:
     Raises ``MissingError`` or ``InputError`` if a model or a file is not what it should be.
     """
 
-    def __init__(self, request: QaRequest, progress: Progress, spread: Spread | None = None) -> None:
+    def __init__(self, request: QaRequest, progress: Progress, cluster: ClusterPool | None = None) -> None:
         require_one_process("qa")
         self._request = request
         self._progress = progress
-        self._spread = spread
+        self._cluster = cluster
         self._models = _find_models(request)
         folders = [model.folder for model in self._models.values()]
         check_reading(folders, request.reading)
@@ -189,8 +189,8 @@ class Answerer:
         n_lookups = {name: n for name, n in self.question_set.n_lookups.items() if name not in ids}
         texts = {question.question: question.id for question in self.question_set.questions.values()}
         blocks = split_in_blocks(questions)
-        if self._spread is not None:
-            lookups = self._look_up_on_nodes(self._spread, blocks, texts)
+        if self._cluster is not None:
+            lookups = self._look_up_on_nodes(self._cluster, blocks, texts)
         else:
             models = _open_models(request, self._models, texts, self._progress)
             lookups = (lookup for block in blocks for lookup in look_up(models, block, request.config))
@@ -198,10 +198,10 @@ class Answerer:
         return map(self._row, merge_lookups(lookups, n_lookups, request.config.n_best))
 
     def _look_up_on_nodes(
-        self, spread: Spread, blocks: Iterator[list[Question]], texts: dict[str, str]
+        self, cluster: ClusterPool, blocks: Iterator[list[Question]], texts: dict[str, str]
     ) -> Iterator[Lookup]:
         shown = set[tuple[str, str]]()
-        for lookups, messages in spread.over(_open_look_up, blocks, self._request, tuple(texts.items())):
+        for lookups, messages in cluster.map(_open_look_up, blocks, self._request, tuple(texts.items())):
             repeat(messages, shown, self._progress)
             yield from lookups
 

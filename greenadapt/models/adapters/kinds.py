@@ -85,7 +85,7 @@ class Residual(nn.Module):
         return self.norm(states + _apply(self.function, states, mask))
 
 
-class Projected(nn.Module):
+class Projection(nn.Module):
     """TS_l(h) = V^D g_l(V^E h) of states h (b, m, d) in layers l (arXiv 1902.02671, equation 7).
 
     The layers share V^E (d_s, d) and V^D (d, d_s), or each has its own.
@@ -113,7 +113,7 @@ class Projected(nn.Module):
         output: Tensor = self.decode[name](_apply(self.functions[str(layer)], self.encode[name](states), mask))
         return gelu(output) if self.activated else output
 
-    def share(self, source: "Projected") -> None:
+    def share(self, source: "Projection") -> None:
         """Use V^E and V^D of ``source``, which has the same layers."""
         self.encode, self.decode = source.encode, source.decode
 
@@ -190,7 +190,7 @@ class Adapter(nn.Module):
 class _Layerwise(Adapter):
     """An adapter with a ``function`` TS in each layer."""
 
-    def __init__(self, function: Projected) -> None:
+    def __init__(self, function: Projection) -> None:
         super().__init__()
         self.function, self.layers = function, function.layers
 
@@ -212,7 +212,7 @@ class Parallel(_Layerwise):
 class Serial(_Layerwise):
     """h^{l+1} = LN(h' + TS(h')) of the layer's output h': equation 10."""
 
-    def __init__(self, function: Projected, width: int, eps: float) -> None:
+    def __init__(self, function: Projection, width: int, eps: float) -> None:
         super().__init__(function)
         self.norms = nn.ModuleDict({str(layer): nn.LayerNorm(width, eps) for layer in self.layers})
 
@@ -240,7 +240,7 @@ class Houlsby(Adapter):
     its output, where TS is another bottleneck or PALs (``houlsby-pals``).
     """
 
-    def __init__(self, first: Projected, second: Projected, *, beside: bool) -> None:
+    def __init__(self, first: Projection, second: Projection, *, beside: bool) -> None:
         super().__init__()
         self.first, self.second, self.layers = first, second, first.layers
         self.beside = beside
@@ -294,8 +294,8 @@ def make_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> Adapter:
     shape = AdapterShape.of(config, model.hidden_size, model.num_hidden_layers)
     eps = next(float(module.eps) for module in encoder.modules() if isinstance(module, nn.LayerNorm))
 
-    def bottleneck(size: int) -> Projected:  # GELU between projections of each layer
-        return Projected(model.hidden_size, size, {layer: nn.GELU() for layer in shape.layers}, shared=False)
+    def bottleneck(size: int) -> Projection:  # GELU between projections of each layer
+        return Projection(model.hidden_size, size, {layer: nn.GELU() for layer in shape.layers}, shared=False)
 
     if config.adapter == "none":
         return Adapter()
@@ -336,7 +336,7 @@ def _new_layer(encoder: "PreTrainedModel") -> nn.Module:
     return layer_class(config, **({"layer_idx": len(layers) - 1} if has_index else {}))
 
 
-def _function(config: AdapterConfig, shape: AdapterShape, model: Any) -> Projected:
+def _function(config: AdapterConfig, shape: AdapterShape, model: Any) -> Projection:
     """The function beside or after each layer of an encoder with the configuration ``model``."""
     size, is_reference = shape.size, config.form == "reference"
     kinds: dict[str, Callable[[], nn.Module]] = {
@@ -347,7 +347,7 @@ def _function(config: AdapterConfig, shape: AdapterShape, model: Any) -> Project
     functions = {layer: make() for layer in shape.layers}
     has_pals = config.adapter in ("pals", "houlsby-pals")
     is_shared = has_pals or config.adapter == "ffn"
-    return Projected(model.hidden_size, size, functions, shared=is_shared, activated=has_pals and is_reference)
+    return Projection(model.hidden_size, size, functions, shared=is_shared, activated=has_pals and is_reference)
 
 
 def _stack(config: AdapterConfig, shape: AdapterShape, model: Any, eps: float) -> list[Residual]:

@@ -181,7 +181,7 @@ class MemoryChoice:
         default where it was during training. Raises ``MissingError`` if it does not exist, ``InputError`` for another
         model.
         """
-        described = _Described.of(settings, folder)
+        described = _MemoryEntry.of(settings, folder)
         if described is None:
             return None
         if not described.config.frozen:
@@ -213,7 +213,7 @@ def check_memories(folders: Iterable[TaskFolder], path: str | None) -> None:
     Raises ``UsageError`` for a ``path`` if no model needs a general model, ``MissingError`` or ``InputError`` if a
     model lacks its general model or the weights of its memory.
     """
-    memories = [(folder, memory) for folder in folders if (memory := _Described.of(folder.settings, folder.folder))]
+    memories = [(folder, memory) for folder in folders if (memory := _MemoryEntry.of(folder.settings, folder.folder))]
     if path is not None and not any(memory.config.frozen for _, memory in memories):
         raise UsageError(f"--memory {path}, but no model here needs a general model beside it", "leave it out")
     for folder, memory in memories:
@@ -224,7 +224,7 @@ def check_memories(folders: Iterable[TaskFolder], path: str | None) -> None:
 
 
 @dataclass(frozen=True)
-class _Described:
+class _MemoryEntry:
     """The memory of a model as described in ``task.json``."""
 
     config: MemoryConfig
@@ -243,7 +243,7 @@ class _Described:
             ) from None
 
     @classmethod
-    def of(cls, settings: Json, folder: Path) -> "_Described | None":
+    def of(cls, settings: Json, folder: Path) -> "_MemoryEntry | None":
         described: Any = settings.get("memory")
         if described is None:
             return None

@@ -34,14 +34,14 @@ from greenadapt.tokenization.added_words import has_added_words
 
 
 @dataclass(frozen=True)
-class Start:
+class StartingModel:
     """The model to train, and the general model that is its memory."""
 
     model: PretrainedModel
     memory: MemoryChoice | None
 
     @classmethod
-    def of(cls, model: str, memory: str | None, config: MemoryConfig) -> "Start":
+    def of(cls, model: str, memory: str | None, config: MemoryConfig) -> "StartingModel":
         """Find and check both models by the user's names."""
         source = starting_model(model)
         check_model(source, whole=True)

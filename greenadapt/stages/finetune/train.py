@@ -28,7 +28,7 @@ from greenadapt.errors import InputError
 from greenadapt.models.adapters.shape import AdapterShape, layer_parts
 from greenadapt.progress import PrefixedProgress, Silent
 from greenadapt.stages.finetune.data import read_task_data, read_unlabelled
-from greenadapt.stages.finetune.request import FinetuneRequest, Start
+from greenadapt.stages.finetune.request import FinetuneRequest, StartingModel
 from greenadapt.stages.session import FINETUNE, RUNS, Session, card_origin, data_name, join_names
 from greenadapt.store.files import Json, write_json
 from greenadapt.store.results import Job, Outcome, Result
@@ -89,7 +89,7 @@ def check_finetune(session: Session, request: FinetuneRequest, folder: Path | No
 
     Raises errors about models, files or the folder before any work.
     """
-    start = Start.of(request.model, request.memory, request.memory_config)
+    start = StartingModel.of(request.model, request.memory, request.memory_config)
     for source in request.sources().values():
         require_source(source)
     run = (Finetuning if request.is_plain else MultitaskFinetuning)(session, request, start)
@@ -149,7 +149,7 @@ class Finetuning:
 
     session: Session
     request: FinetuneRequest
-    start: Start
+    start: StartingModel
     later: int = 0
     """The number of trainings that follow those of this run, for the estimate of time."""
 

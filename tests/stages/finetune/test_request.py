@@ -9,7 +9,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, MemoryConfig, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.stages.finetune.compare import finetune
-from greenadapt.stages.finetune.request import FinetuneRequest, Start
+from greenadapt.stages.finetune.request import FinetuneRequest, StartingModel
 from greenadapt.stages.finetune.train import find_undertrained
 from greenadapt.tasks.base import Encoder
 from tests.conftest import Notes
@@ -52,13 +52,13 @@ def test_requests_for_one_task_that_are_refused(changes: dict[str, Any], message
 def test_a_model_that_had_a_memory(tiny_model: TinyModel) -> None:
     model = adapted(tiny_model)
     (model / "memory.safetensors").write_bytes(b"")
-    start, notes = Start.of(str(model), None, MemoryConfig()), Notes()
+    start, notes = StartingModel.of(str(model), None, MemoryConfig()), Notes()
     assert start.memory is None
     start.report(Encoder.of(Checkpoint(model), None), notes)
     (warning,) = notes.warnings
     assert warning.endswith("adapted was trained with a memory: give the general model with --memory")
     facts_file(model)
-    start = Start.of(str(model), "base", MemoryConfig())
+    start = StartingModel.of(str(model), "base", MemoryConfig())
     assert (start.model.name, start.model.source) == ("tiny-medicine", str(model))
     assert start.memory is not None
 
