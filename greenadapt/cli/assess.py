@@ -59,11 +59,11 @@ def assess(
 ) -> None:
     """Measure whether an adapted model helps.
 
-    With --train it does so on your task: the adapted model and its base are fine-tuned alike on all but one part of the
-    labelled examples and predict that part, and so on for each part. Finished parts are kept in the workspace.
+    With --train, by cross-validation on your task: the adapted model and its base are fine-tuned alike on all folds of
+    the labelled examples but one, and predict that one. Finished folds are kept in the workspace.
 
-    Without, each recipe of rows predicts the rows of held-out words as if they were new. They are compared with the
-    model's own: by cosine, and by whether the own row is the nearest.
+    Without --train, each recipe predicts the rows of held-out words as if these were new. A predicted row is compared
+    with the model's own by cosine, and by whether that is the nearest one.
     """
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import print_folds, print_rows

@@ -20,7 +20,7 @@ def clean(
 
     The newest results of each corpus and model have names, see greenadapt status; they stay, and so does what they were
     made from. Removed are older results, unfinished results that no command works on, stored inputs that no kept
-    result was made from, and finished parts of assess. All of this is in the workspace; nothing elsewhere is removed. A
+    result was made from, and finished folds of assess. All of this is in the workspace; nothing elsewhere is removed. A
     model elsewhere, such as in runs, does not keep the results that it was made from.
     """
     from greenadapt.cli.output.printing import print_cleaning, print_removed

@@ -34,8 +34,8 @@ def status(
 ) -> None:
     """Show results, unfinished ones, and what clean would remove.
 
-    A result is damaged if a file is missing or has another size. What is being made is shown with the process that
-    makes it. Whether a text has changed since, the command that read it tells.
+    A result is damaged if a file is missing or has another size. A result that is being made is shown with its process.
+    To see whether a text has changed since, run the command that read it again.
     """
     option_checks.refuse_beside_folders(ctx, folders)
 

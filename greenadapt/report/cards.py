@@ -288,7 +288,7 @@ def _template() -> "Template":
     )
     for name, write in {"code": code, "fenced": fence, "section": section, "verbatim": harmless}.items():
         environment.filters[name] = lambda *values, write=write: Markup(write(*values))
-    environment.filters |= {"counted": pluralize, "example_file": example_file, "percent": as_percent}
+    environment.filters |= {"pluralize": pluralize, "example_file": example_file, "percent": as_percent}
     environment.filters |= {"short": shorten_path, "spent": format_cost}
     environment.globals |= {"version": __version__, "views": VIEW_NAMES, "advice": ADVICE}
     return environment.from_string(files("greenadapt.report").joinpath("card.md.j2").read_text("utf-8"))

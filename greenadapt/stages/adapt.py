@@ -36,5 +36,5 @@ def adapt(  # noqa: PLR0913  (a configuration for each stage)
     vectors = trained_vectors(trained)
     base = OpenedBase(chosen) if prepared.fresh or trained.fresh else base  # files can change within hours
     # With the rows `form` and `pieces` the map gives only figures and neighbours.
-    aligned = run_align(inner, recipe.name, base, vectors, align, is_judged=False)
+    aligned = run_align(inner, recipe.name, base, vectors, align, warn_if_poor=False)
     return [prepared, trained, aligned, run_expand(session, base, aligned, vectors, expand)]

@@ -88,11 +88,11 @@ def run_align(
     source: VectorSource,
     config: AlignConfig,
     *,
-    is_judged: bool = True,
+    warn_if_poor: bool = True,
 ) -> Result:
     """The stage itself.
 
-    ``is_judged``: warn of a map that explains nothing; ``False`` if ``expand`` follows, which judges the rows.
+    ``warn_if_poor``: warn of a map that explains nothing; ``False`` if ``expand`` follows, which judges the rows.
     """
 
     def build(work: Path) -> Outcome:
@@ -109,7 +109,7 @@ def run_align(
         for message in filter(None, (*alignment.warnings, diagnostics.note)):
             session.progress.warn(message)
         heldout = asdict(diagnostics)
-        if is_judged and config.method != "random" and (warning := rows_warning(heldout["figures"])):
+        if warn_if_poor and config.method != "random" and (warning := rows_warning(heldout["figures"])):
             session.progress.warn(warning)
         alignment.save(work)
         if source.imported:

@@ -116,8 +116,8 @@ def run_expand(
             figures = {MAP: map_figures}
         facts["rows"] = {"recipe": recipe.name, "heldout": figures}
         facts["pieces_per_word"] = _pieces_per_word(aligned, work)
-        is_judged = fitting.method != "random" or not recipe.needs_map
-        if is_judged and (warning := rows_warning(figures.get(recipe.name), recipe.name)):
+        warn_if_poor = fitting.method != "random" or not recipe.needs_map
+        if warn_if_poor and (warning := rows_warning(figures.get(recipe.name), recipe.name)):
             session.progress.warn(warning)
         write_json(work / FACTS_FILE, {"greenadapt": __version__, **facts, "config": asdict(config), **counts})
         return Outcome(counts, {**facts, "added": expansion.sample_words()})
@@ -162,7 +162,7 @@ def write_adapted(expansion: Expansion, work: Path) -> int:
     return export_tokenizers(vocabulary, folder, work, entries, first_id, config.oov)
 
 
-def folders_behind(aligned: Result) -> list[Path]:
+def find_source_folders(aligned: Result) -> list[Path]:
     """The folders of corpus, word vectors and map, without removed results and those before them."""
     folders = [aligned.path]
     for name in ("vectors", "corpus"):
@@ -178,7 +178,7 @@ def _pieces_per_word(aligned: Result, adapted: Path) -> dict[str, float] | None:
     """The pieces of a word of the text in both tokenizations, on average over its most frequent words; ``None`` if the
     vectors were imported or the corpus was removed.
     """
-    folders = folders_behind(aligned)
+    folders = find_source_folders(aligned)
     if len(folders) < 3:  # the vectors' own vocabulary lacks rare words, and may lack counts
         return None
     words, counts = read_vocabulary(folders[0] / VOCABULARY_FILE)
@@ -191,7 +191,7 @@ def _pieces_per_word(aligned: Result, adapted: Path) -> dict[str, float] | None:
 def _card(session: Session, aligned: Result, config: ExpandConfig, work: Path, outcome: Outcome, cost: Json) -> str:
     facts = outcome.facts
     model = shorten_path(facts["model"]["source"])
-    manifests = [read_manifest(folder) for folder in folders_behind(aligned)]
+    manifests = [read_manifest(folder) for folder in find_source_folders(aligned)]
     card = AdaptedCard(
         model=Path(model).name if Path(facts["model"]["source"]).is_absolute() else model,
         **card_origin(session, model_of(aligned), *manifests),

@@ -154,7 +154,7 @@ class Training:
         """The number of steps made."""
         self.shrink = 1.0
         """Factor by which weight decay has multiplied the rows of the embedding that the model does not hold."""
-        self.steps_an_epoch = sampler.steps_an_epoch
+        self.steps_per_epoch = sampler.steps_per_epoch
         self.n_steps = sampler.n_steps
         self._sampler, self._machine, self._max_tokens = sampler, machine, max_tokens
         self._divider = BatchDivider(max_tokens, machine.overhead)
@@ -175,7 +175,7 @@ class Training:
     @property
     def epoch(self) -> int:
         """The epoch of the next step, from 1; after the last step, the last epoch."""
-        return min(self.number, self.n_steps - 1) // self.steps_an_epoch + 1
+        return min(self.number, self.n_steps - 1) // self.steps_per_epoch + 1
 
     def train_steps(self) -> Iterator[Step]:
         """Make the remaining steps, and yield each when it is complete.
@@ -229,7 +229,7 @@ class Training:
                     n_left = self.n_steps * (later + 1) - step.number
                     _note_time(seconds / n_measured * n_left, label, later, progress)
                     is_noted = True
-                ended = step.number % self.steps_an_epoch == 0 or step.number == self.n_steps
+                ended = step.number % self.steps_per_epoch == 0 or step.number == self.n_steps
                 if after is not None:
                     after(step, ended)
                 stop.synchronize(self._machine.gather_max)

@@ -82,7 +82,7 @@ def probabilities(sizes: Sequence[int], power: float) -> Array:
 
 
 def schedule(
-    sizes: Sequence[int], config: SamplingConfig, steps_an_epoch: int, n_steps: int, epochs: int, seed: int
+    sizes: Sequence[int], config: SamplingConfig, steps_per_epoch: int, n_steps: int, epochs: int, seed: int
 ) -> IntArray:
     """The index of the task of each step: (n_steps,) int64.
 
@@ -93,9 +93,9 @@ def schedule(
         return np.arange(n_steps, dtype=np.int64) % len(sizes)
     numbers = (random_bits(n_steps, seed, Purpose.TASK) >> (64 - _MANTISSA_BITS)) / 2.0**_MANTISSA_BITS
     tasks = np.empty(n_steps, np.int64)
-    for begin in range(0, n_steps, steps_an_epoch):
-        part = slice(begin, begin + steps_an_epoch)
-        shares = probabilities(sizes, exponent(config.sampling, begin // steps_an_epoch + 1, epochs))
+    for begin in range(0, n_steps, steps_per_epoch):
+        part = slice(begin, begin + steps_per_epoch)
+        shares = probabilities(sizes, exponent(config.sampling, begin // steps_per_epoch + 1, epochs))
         # Without the last bound, which may be less than 1 due to rounding.
         tasks[part] = np.searchsorted(np.cumsum(shares)[:-1], numbers[part], side="right")
     return tasks
@@ -132,14 +132,14 @@ class BatchSampler:
     """Index of the dataset → its last pass, and the order of that."""
 
     @property
-    def steps_an_epoch(self) -> int:
+    def steps_per_epoch(self) -> int:
         """``sampling.steps_per_epoch``, by default the number of batches of all datasets."""
         return self.sampling.steps_per_epoch or sum(self._n_batches)
 
     @property
     def n_steps(self) -> int:
         """The number of optimizer steps of the training."""
-        n = self.train.epochs * self.steps_an_epoch
+        n = self.train.epochs * self.steps_per_epoch
         return min(n, self.train.max_steps or n)
 
     def draw(self, step: int) -> SampledBatch:
@@ -158,8 +158,8 @@ class BatchSampler:
     def schedule(self) -> IntArray:
         """The index of the dataset of each step: (n_steps,) int64."""
         sizes = [dataset.n_examples for dataset in self.datasets]
-        epochs = -(-self.n_steps // self.steps_an_epoch)  # fewer than in the settings if steps are limited
-        return schedule(sizes, self.sampling, self.steps_an_epoch, self.n_steps, epochs, self.seed)
+        epochs = -(-self.n_steps // self.steps_per_epoch)  # fewer than in the settings if steps are limited
+        return schedule(sizes, self.sampling, self.steps_per_epoch, self.n_steps, epochs, self.seed)
 
     @cached_property
     def _n_earlier_steps(self) -> IntArray:

@@ -42,7 +42,7 @@ def _draws(sampler: Any, task: str | None = None) -> list[SampledBatch]:
 
 def test_one_dataset_is_gone_through_once_an_epoch() -> None:
     sampler = BatchSampler([_dataset(11)], _train(), 5)
-    assert (sampler.steps_an_epoch, sampler.n_steps) == (3, 9)
+    assert (sampler.steps_per_epoch, sampler.n_steps) == (3, 9)
     for epoch in range(3):
         items, expanded = draw_pass(11, "sample", 4, 5, epoch)
         drawn = [sampler.draw(3 * epoch + k) for k in range(3)]
