@@ -51,7 +51,7 @@ def align(
         if model is None:
             raise UsageError("--vectors needs --model", "give the model whose space the vectors are mapped into")
         chosen = find_model(model)
-        source = _open_vectors(session, vectors, corpus)
+        source = open_vectors(session, vectors, corpus)
     name = source.facts["corpus"]
     check_model(chosen)
     WordSplitter.load(chosen.folder)  # raises the errors of the tokenizer before any work
@@ -67,11 +67,13 @@ def trained_vectors(result: Result) -> VectorSource:
     )
 
 
-def _open_vectors(session: Session, path: Path, corpus: str | None) -> VectorSource:
-    """Vectors of a w2v result, or of a file, with any name as ``corpus``."""
+def open_vectors(session: Session, path: Path, corpus: str | None, model: str | None = None) -> VectorSource:
+    """Vectors of a w2v result, which must be of ``corpus`` and ``model`` if given; or of a file, with any name as
+    ``corpus``.
+    """
     if path.is_dir():
         trained = open_result(path, W2V)
-        require_made_for(session, trained, "--vectors", corpus, None)
+        require_made_for(session, trained, "--vectors", corpus, model)
         return trained_vectors(trained)
     if not path.is_file():
         raise MissingError(f"no vectors file {path}", "give a .bin, .vec or .txt file, or a w2v result's folder")

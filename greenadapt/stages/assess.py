@@ -5,18 +5,16 @@ from pathlib import Path
 from typing import get_args
 
 from greenadapt.checkpoints.provenance import check_model
-from greenadapt.config import AlignConfig, ExpandConfig, RecipeName
+from greenadapt.config import ExpandConfig, RecipeName
 from greenadapt.inference.models import require_one_process
 from greenadapt.stages.align import vectors_of_map
-from greenadapt.stages.expand import alignment_of
+from greenadapt.stages.expand import alignment_of, open_expansion
 from greenadapt.stages.session import EXPAND, OpenedBase, model_of
 from greenadapt.store.arrays import FloatArray
 from greenadapt.store.files import Json
 from greenadapt.store.results import Result, open_result, verify_result
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
-from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.quality import bands, has_counts
-from greenadapt.vectors.rows import Expansion
 from greenadapt.vectors.word_vectors import WordVectors
 
 RANDOM = "random"
@@ -40,14 +38,7 @@ def assess_rows(model: str) -> Json:
     base = OpenedBase(model_of(aligned))
     base.require_unchanged(aligned)
     check_model(base.model)
-    expansion = Expansion(
-        base.checkpoint,
-        base.vocabulary,
-        vectors_of_map(aligned).vectors,
-        Alignment.load(verify_result(aligned).folder),
-        ExpandConfig(),
-        AlignConfig(**aligned.manifest.config),
-    )
+    expansion = open_expansion(base, aligned, vectors_of_map(aligned), ExpandConfig())
     predicted = expansion.predict(get_args(RecipeName))
     rows: dict[str, FloatArray] = {str(recipe): vectors for recipe, vectors in predicted.rows.items()}
     rows[RANDOM] = predicted.random(expansion.norm, _SEED)

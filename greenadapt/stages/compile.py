@@ -15,13 +15,14 @@ from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.inference.models import open_in_torch
 from greenadapt.models.graphs import require_onnx
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.stages.session import COMPILE, W2V, Session, require_made_for
+from greenadapt.stages.align import open_vectors, trained_vectors
+from greenadapt.stages.session import COMPILE, W2V, Session
 from greenadapt.store.arrays import StreamedArray, write_arrays
 from greenadapt.store.files import Json, write_json
 from greenadapt.store.outputs import check_file
-from greenadapt.store.results import Job, Outcome, Result, open_result, verify_result
+from greenadapt.store.results import Job, Outcome, Result
 from greenadapt.tokenization.export import copy_tokenizers
-from greenadapt.vectors.word_vectors import WordVectors, read_vectors, write_vectors
+from greenadapt.vectors.word_vectors import write_vectors
 
 _LEFT_OUT = ("tasks", "adapter")
 """Settings of a shared encoder, which a compiled task does not have."""
@@ -96,13 +97,8 @@ def export_vectors(
         raise UsageError("--vectors FILE excludes --corpus and --model", "leave them out")
     check_file(file)
     if vectors is None:
-        result = session.find_only(corpus, model, W2V)
-        loaded = WordVectors.load(verify_result(result).folder)
-    elif vectors.is_dir():
-        result = open_result(vectors, W2V)
-        require_made_for(session, result, "--vectors", corpus, model)
-        loaded = WordVectors.load(verify_result(result).folder)
+        loaded = trained_vectors(session.find_only(corpus, model, W2V)).vectors
     else:
-        loaded = read_vectors(vectors, session.progress)
+        loaded = open_vectors(session, vectors, corpus, model).vectors
     write_vectors(loaded, file)
     return {"file": str(file), "words": len(loaded.words), "dim": loaded.dim}

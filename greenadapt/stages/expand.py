@@ -91,9 +91,7 @@ def run_expand(
 
     def build(work: Path) -> Outcome:
         base.require_unchanged(aligned)
-        fitting = AlignConfig(**aligned.manifest.config)
-        alignment = Alignment.load(verify_result(aligned).folder)
-        expansion = Expansion(base.checkpoint, base.vocabulary, source.vectors, alignment, config, fitting)
+        expansion = open_expansion(base, aligned, source, config)
         recipe = expansion.recipe
         if config.rows == "form" and recipe.name != "form":
             n_known = len(expansion.known_words.base_ids)
@@ -116,7 +114,7 @@ def run_expand(
             figures = {MAP: map_figures}
         facts["rows"] = {"recipe": recipe.name, "heldout": figures}
         facts["pieces_per_word"] = _pieces_per_word(aligned, work)
-        warn_if_poor = fitting.method != "random" or not recipe.needs_map
+        warn_if_poor = expansion.fitting.method != "random" or not recipe.needs_map
         if warn_if_poor and (warning := rows_warning(figures.get(recipe.name), recipe.name)):
             session.progress.warn(warning)
         write_json(work / FACTS_FILE, {"greenadapt": __version__, **facts, "config": asdict(config), **counts})
@@ -131,6 +129,12 @@ def run_expand(
         card=partial(_card, session, aligned, config),
     )
     return session.run(job, build, named["corpus"], model.name)
+
+
+def open_expansion(base: OpenedBase, aligned: Result, source: VectorSource, config: ExpandConfig) -> Expansion:
+    """The rows that the map ``aligned`` of the vectors of ``source`` gives to the model ``base``."""
+    alignment, fitting = Alignment.load(verify_result(aligned).folder), AlignConfig(**aligned.manifest.config)
+    return Expansion(base.checkpoint, base.vocabulary, source.vectors, alignment, config, fitting)
 
 
 def _inputs(base: OpenedBase, aligned: Result, config: ExpandConfig) -> dict[str, Json]:

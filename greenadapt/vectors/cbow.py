@@ -53,16 +53,14 @@ def train(
     Raises ``InputError`` if no word is frequent enough or training diverges, ``ResourceError`` if ``max_memory`` bytes
     are too few, ``MissingError`` if the compiled code does not work.
     """
-    if config.dim is None:
-        raise ValueError("config.dim must be a number")
+    assert config.dim is not None
     n_words = vocabulary_size(corpus.counts, config)
-    shape = (n_words, config.dim)
     _require_memory(n_words, len(corpus.counts), config.dim, max_memory)
     words, counts = list(corpus.words[:n_words]), np.array(corpus.counts[:n_words])
     work.mkdir(parents=True, exist_ok=True)
     stream = Stream(corpus.ids, corpus.lines, counts)
     checkpoint = _Checkpoint(work, progress)
-    state = checkpoint.load(shape) or _State(initial_weights(n_words, config))
+    state = checkpoint.load((n_words, config.dim)) or _State(initial_weights(n_words, config))
     if state.epochs < config.epochs and stream.total:
         if cluster is None:
             _train_epochs(load_engine()(stream, config), stream.total, state, config, checkpoint)
