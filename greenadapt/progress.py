@@ -52,18 +52,8 @@ class PrefixedProgress:
             yield bar
 
 
-class SilentBar:
-    """A ``Bar`` that shows nothing."""
-
-    def advance(self, amount: float, **facts: str) -> None:
-        pass
-
-    def skip(self, amount: float) -> None:
-        pass
-
-
 class Silent:
-    """A ``Progress`` that shows nothing."""
+    """A ``Progress`` that shows nothing, and its own ``Bar``."""
 
     def note(self, message: str) -> None:
         pass
@@ -73,7 +63,13 @@ class Silent:
 
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
-        yield SilentBar()
+        yield self
+
+    def advance(self, amount: float, **facts: str) -> None:
+        pass
+
+    def skip(self, amount: float) -> None:
+        pass
 
 
 class Messages(Silent):

@@ -138,9 +138,11 @@ TASK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 TASK_NAME_RULE = "use letters, digits and _, and - and . but for the first character, 100 at most"
 
 
-def set_label(kind: str, name: str) -> str:
-    """The label of the set ``name`` of ``kind`` (``dev`` or ``test``); just the kind if the name is the same."""
-    return kind if kind == name else f"{kind} {name}"
+def set_name(of: str, kind: str, name: str) -> str:
+    """How a set of ``kind`` (``dev`` or ``test``) is called: by ``of``, its task or kind, and by its own ``name``
+    unless that is its kind, as of the only set.
+    """
+    return of if name == kind else f"{of} {name}"
 
 
 def is_multitask(folder: Path) -> bool:

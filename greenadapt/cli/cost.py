@@ -37,7 +37,7 @@ def cost(
     from greenadapt.stages import machine as stage
 
     session = o.make_session(options)
-    rows = stage.result_costs(session, folders) if folders else stage.stage_costs(session, corpus, model)
+    rows = stage.list_costs(session, corpus, model, folders or ())
     if as_json:
         print_json(*rows)
         return

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,11 +11,6 @@ from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import Panel, QaConfig, ReadingOptions, RetrievalConfig, SessionOptions, TextOptions
 from greenadapt.errors import UsageError
-
-if TYPE_CHECKING:
-    from greenadapt.inference.qa.answering import QaRequest
-    from greenadapt.stages.session import Session
-
 
 Model = Annotated[
     str,
@@ -115,10 +110,12 @@ def qa(
 
     say_loading([model])
 
-    from greenadapt.cli.output.printing import print_answers, print_summary
+    from greenadapt.checkpoints.layout import SCORES, read_described
+    from greenadapt.cli.output.printing import describe, print_answers, print_results, print_summary
     from greenadapt.cluster import ClusterPool
     from greenadapt.inference.qa.answering import Answerer, QaRequest
     from greenadapt.inference.qa.question_set import QuestionSources
+    from greenadapt.stages.qa import answer
 
     sources = QuestionSources(
         data=data,
@@ -133,7 +130,13 @@ def qa(
     )
     request = QaRequest(model, sources, config, reading, compare, task, retrieval)
     if out is not None:
-        _save_answers(o.make_session(options, out=out), request, as_json=as_json)
+        result = answer(o.make_session(options, out=out), request)
+        summary = read_described(result.folder / SCORES)
+        if as_json:
+            print_json({**describe(result), **summary})
+            return
+        print_summary(summary)
+        print_results([result], as_json=False)
         return
     is_read = sys.stdout.isatty() and not as_json
     cluster = ClusterPool(options.cluster, options.gpus_each) if options.cluster else None
@@ -145,18 +148,3 @@ def qa(
         print_summary(summary)
     elif summary:
         print_json(summary)
-
-
-def _save_answers(session: "Session", request: "QaRequest", *, as_json: bool) -> None:
-    from greenadapt.checkpoints.layout import SCORES, read_described
-    from greenadapt.cli.output.console import print_json
-    from greenadapt.cli.output.printing import describe, print_results, print_summary
-    from greenadapt.stages.qa import answer
-
-    result = answer(session, request)
-    summary = read_described(result.folder / SCORES)
-    if as_json:
-        print_json({**describe(result), **summary})
-        return
-    print_summary(summary)
-    print_results([result], as_json=False)

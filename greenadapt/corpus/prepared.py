@@ -293,13 +293,10 @@ class PreparedCorpus:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
         self.stream_file = folder / STREAM_FILE
         arrays = ArrayFile(self.stream_file)
         self.ids: Int32Array = arrays["ids"]
         self.lines: Int64Array = arrays["lines"]
-        self.n_tokens = len(self.ids)
-        self.n_lines = len(self.lines) - 1
         self.words, self.counts = read_vocabulary(folder / VOCABULARY_FILE)
 
 

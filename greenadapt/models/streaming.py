@@ -127,8 +127,6 @@ class Inference:
     """Within what a torch model runs, such as accelerate's ``autocast``."""
     pool: Pool = "mean"
     """The view to compute; ``mean``: both."""
-    block_pieces: int | None = None
-    """Pieces of the examples whose outputs come together, one example at least; ``None``: as the runner says."""
     memory: "MemoryInput | None" = None
     """Computes the arguments of a torch model with memory."""
     task: str | None = None
@@ -145,7 +143,7 @@ class Runner:
 
     @property
     def block_pieces(self) -> int:
-        """Pieces of the examples whose outputs come together."""
+        """Pieces of the examples whose outputs come together, one example at least."""
         return BLOCK_PIECES_CPU
 
     @property
@@ -199,7 +197,7 @@ def stream_task(runner: Runner, inputs: Iterable[Item], settings: Inference) -> 
     def size(item: Item) -> int:
         return sum(len(part) for view in settings.views for part in getattr(item, view))
 
-    groups = group(inputs, size, settings.block_pieces or runner.block_pieces, MOST_EXAMPLES)
+    groups = group(inputs, size, runner.block_pieces, MOST_EXAMPLES)
     with closing(prefetch(Block.of(group, settings.views, settings.pad_id) for group in groups)) as blocks:
         started = ((block, *_start(runner, block, settings)) for block in blocks)
         with closing(prefetch(started) if runner.is_background else started) as started_blocks:

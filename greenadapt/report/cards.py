@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from markupsafe import Markup
 
+from greenadapt.checkpoints.layout import set_name
 from greenadapt.config import ADAPTERS, AdapterConfig
 from greenadapt.corpus.opening import hub_data_set
 from greenadapt.errors import as_percent, harmless, one_line, pluralize
-from greenadapt.report.tables import ADVICE, VIEW_NAMES, Table, loss_tables, score_tables, set_name
+from greenadapt.report.tables import ADVICE, VIEW_NAMES, Table, loss_tables, score_tables
 from greenadapt.store.files import Json, shorten_path
 from greenadapt.tasks.tasks_file import TaskEntry
 from greenadapt.version import __version__

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from greenadapt.checkpoints.layout import set_name
 from greenadapt.errors import as_decimal, as_percent, one_line, pluralize
 from greenadapt.store.files import Json
 
@@ -203,11 +204,6 @@ def tasks_table(tasks: Sequence[Json]) -> Table:
         rows.append([task["name"], task["kind"], task["adapter"], f"{task['weights']:,}", task["metric"], scores])
     columns = ["task", "kind", "adapter", "weights", "score", "in percent"]
     return Table(f"{pluralize(len(rows), 'task')} on one encoder", columns, rows)
-
-
-def set_name(task: str, kind: str, name: str) -> str:
-    """The name of a task's set: the task's name if it has no other set of this kind."""
-    return task if name == kind else f"{task} {name}"
 
 
 def _table(scores: Json, kind: str) -> Table:

@@ -100,7 +100,7 @@ def run_align(
     def build(work: Path) -> Outcome:
         vectors, embedding, vocabulary = source.vectors, base.checkpoint.embedding(), base.vocabulary
         has_upper = any(word != word.lower() for word in vocabulary.whole_words)
-        lowercases = WordSplitter(base.tokenizer).lowercases
+        lowercases = WordSplitter(vocabulary.tokenizer).lowercases
         if warning := check_casing(vectors.words, lowercases=lowercases, vocabulary_has_upper=has_upper):
             session.progress.warn(warning)
         words, rows, ids = overlap(vectors, vocabulary)

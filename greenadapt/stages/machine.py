@@ -100,24 +100,19 @@ def _disk(name: str, folder: Path) -> Check:
     return Check(name, "ok", f"{byte_size(free)} free in {folder}")
 
 
-def stage_costs(session: Session, corpus: str | None, model: str | None) -> list[Json]:
-    """One row per result: ``corpus``, ``model``, ``stage`` and the fields of ``cost.Cost``.
+def list_costs(session: Session, corpus: str | None, model: str | None, folders: Sequence[Path]) -> list[Json]:
+    """One row per result in the workspace, of ``corpus`` and ``model`` if given: ``corpus``, ``model``, ``stage`` and
+    the fields of ``cost.Cost``; or with ``folder`` per result in ``folders`` and each that these were made from.
 
-    ``corpus`` and ``model`` restrict the results; raises ``MissingError`` if they have none.
+    Raises ``MissingError`` if there are no results of ``corpus`` and ``model``, or for a folder without a result.
     """
+    if folders:
+        return [
+            {"folder": str(result.path), "stage": result.manifest.stage, **result.manifest.cost}
+            for result in with_ancestors(folders)
+        ]
     return [
         {"corpus": name, "model": of_model, "stage": result.path.name, **result.manifest.cost}
         for name, of_model in session.named_models(corpus, model)
         for result in session.workspace.results(name, of_model)
-    ]
-
-
-def result_costs(session: Session, folders: Sequence[Path]) -> list[Json]:
-    """One row per result, after the results it was made from: ``folder``, ``stage`` and the fields of ``cost.Cost``.
-
-    Raises ``MissingError`` for a folder without a result.
-    """
-    return [
-        {"folder": str(result.path), "stage": result.manifest.stage, **result.manifest.cost}
-        for result in with_ancestors(folders)
     ]

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from tokenizers import Tokenizer
-
 from greenadapt.checkpoints.provenance import base_id, licence_of, model_input
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel, find_local_model, find_model, model_name
@@ -177,14 +175,9 @@ class OpenedBase:
         return Checkpoint(self.model.folder)
 
     @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """Its tokenizer, without truncation or padding."""
-        return load_tokenizer(self.model.folder)
-
-    @cached_property
     def vocabulary(self) -> BaseVocabulary:
         """The words with a row of their own."""
-        return BaseVocabulary(self.tokenizer)
+        return BaseVocabulary(load_tokenizer(self.model.folder))
 
     def require_unchanged(self, aligned: Result) -> None:
         """Raise ``InputError`` if the model changed since ``aligned`` was fitted on it."""

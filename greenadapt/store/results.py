@@ -150,7 +150,8 @@ class Job:
     def key(self) -> str:
         """Hash of all that determines the result, see the rules above."""
         contents = {name: entry["sha256"] for name, entry in self.inputs.items()}
-        settings = _drop_defaults(to_plain(self.config), to_plain(self.defaults))
+        config, defaults = to_plain(self.config), to_plain(self.defaults)
+        settings = {name: value for name, value in config.items() if name not in defaults or defaults[name] != value}
         return hash_json([self.stage, version_of(self.stage), settings, to_plain(self.named), contents])
 
 
@@ -388,11 +389,6 @@ def _point(link: Path, folder: Path, progress: Progress) -> bool:
         progress.warn(f"{link} cannot be made to lead to the new result {folder} ({error.strerror})")
         return False
     return True
-
-
-def _drop_defaults(settings: Json, defaults: Json) -> Json:
-    """The ``settings`` that differ from the ``defaults``."""
-    return {name: value for name, value in settings.items() if name not in defaults or defaults[name] != value}
 
 
 def _difference(old: Manifest, job: Job) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar, get_args
 import numpy as np
 
 from greenadapt.architectures.base import Architecture
-from greenadapt.checkpoints.layout import set_label
+from greenadapt.checkpoints.layout import set_name
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, TaskConfig, TaskName
 from greenadapt.errors import InputError, UsageError
@@ -340,7 +340,7 @@ class TaskData:
 
     def label(self, kind: str, name: str) -> str:
         """The name in messages of a set of ``kind`` ``dev`` or ``test``."""
-        return ", ".join([*filter(None, [self.name]), set_label(kind, name)])
+        return ", ".join([*filter(None, [self.name]), set_name(kind, kind, name)])
 
 
 def require_numbers(logits: Array) -> None:

@@ -104,8 +104,8 @@ def test_lines_words_and_counts_are_those_of_a_plain_loop(tokenizer_file: Path, 
     assert dict(zip(corpus.words, corpus.counts.tolist(), strict=True)) == frequencies
     assert corpus.words == sorted(frequencies, key=lambda word: (-frequencies[word], word))
     assert (corpus.ids.dtype, corpus.lines.dtype, corpus.counts.dtype) == (np.int32, np.int64, np.int64)
-    assert counts["tokens"] == corpus.n_tokens == sum(frequencies.values())
-    assert counts["lines"] == corpus.n_lines == len(expected)
+    assert counts["tokens"] == len(corpus.ids) == sum(frequencies.values())
+    assert counts["lines"] == len(corpus.lines) - 1 == len(expected)
     assert counts["words"] == len(frequencies)
     assert {path.name for path in tmp_path.iterdir()} == {
         "vocabulary.tsv", "words.safetensors",

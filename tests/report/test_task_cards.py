@@ -9,10 +9,11 @@ import pytest
 import yaml
 from huggingface_hub import ModelCardData
 
+from greenadapt.checkpoints.layout import set_name
 from greenadapt.config import AdapterConfig, MemoryConfig, SamplingConfig, TaskConfig, TrainConfig
 from greenadapt.cost import estimate
 from greenadapt.report.cards import MultitaskCard, TaskCard
-from greenadapt.report.tables import score_tables, set_name, tasks_table
+from greenadapt.report.tables import score_tables, tasks_table
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.tasks_file import TaskEntry

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from greenadapt.checkpoints.layout import set_label
+from greenadapt.checkpoints.layout import set_name
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError, UsageError
@@ -115,7 +115,7 @@ def _sets(task: Task[Any], kind: str, entry: TaskEntry, progress: Progress) -> d
     sets = {name: task.read(source, progress) for name, source in getattr(entry, kind).items()}
     for name, examples in sets.items():
         if not examples:
-            label = set_label(kind, name) if entry.name else f"--{kind} {getattr(entry, kind)[name]}"
+            label = set_name(kind, kind, name) if entry.name else f"--{kind} {getattr(entry, kind)[name]}"
             raise InputError(f"{label} has no examples", "give a file with examples")
     return sets
 
