@@ -34,16 +34,14 @@ def cost(
 
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.cli.output.printing import print_costs
-    from greenadapt.stages import machine as stage
+    from greenadapt.stages.status import list_costs
 
     session = o.make_session(options)
-    rows = stage.list_costs(session, corpus, model, folders or ())
+    rows = list_costs(session, corpus, model, folders or ())
     if as_json:
         print_json(*rows)
         return
     print_costs(rows)
     if not folders:
         root = session.workspace.root
-        print_lines(
-            [f"These are the results in {root}; for one that --out wrote elsewhere: greenadapt cost FOLDER", ""]
-        )
+        print_lines([f"These are results in {root}; for one that --out wrote elsewhere: greenadapt cost FOLDER", ""])

@@ -19,7 +19,7 @@ def doctor(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.
     code is 1 only if something fails that every command needs.
     """
     from greenadapt.cli.output.console import print_json, print_lines
-    from greenadapt.stages.machine import doctor as checks
+    from greenadapt.stages.doctor import doctor as checks
     from greenadapt.store.workspace import Workspace
 
     is_fit = True

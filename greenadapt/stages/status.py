@@ -1,4 +1,4 @@
-"""``status`` and ``clean``: the results in HOME or in other folders, unfinished ones, and what is not needed."""
+"""``status``, ``clean`` and ``cost``: results in HOME or in other folders, unfinished ones, and what is not needed."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -134,6 +134,24 @@ def clean(session: Session, items: Sequence[UnneededFile]) -> Iterator[Json]:
 def clean_row(item: UnneededFile, action: str, why: str = "") -> Json:
     """A row of the output of ``clean``: ``action`` is ``removable``, ``removed`` or ``kept``."""
     return {"what": item.kind, "path": str(item.path), "bytes": item.bytes, "action": action, "why": why}
+
+
+def list_costs(session: Session, corpus: str | None, model: str | None, folders: Sequence[Path]) -> list[Json]:
+    """One row per result in the workspace, of ``corpus`` and ``model`` if given: ``corpus``, ``model``, ``stage`` and
+    the fields of ``cost.Cost``; or with ``folder`` per result in ``folders`` and each that these were made from.
+
+    Raises ``MissingError`` if there are no results of ``corpus`` and ``model``, or for a folder without a result.
+    """
+    if folders:
+        return [
+            {"folder": str(result.path), "stage": result.manifest.stage, **result.manifest.cost}
+            for result in with_ancestors(folders)
+        ]
+    return [
+        {"corpus": name, "model": of_model, "stage": result.path.name, **result.manifest.cost}
+        for name, of_model in session.named_models(corpus, model)
+        for result in session.workspace.results(name, of_model)
+    ]
 
 
 def with_ancestors(folders: Sequence[Path]) -> list[Result]:

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from greenadapt.cli import app
-from greenadapt.stages import machine as module
+from greenadapt.stages import doctor as module
 from tests.conftest import Run
 from tests.support.json_schema import check_json
 

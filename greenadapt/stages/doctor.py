@@ -1,4 +1,4 @@
-"""Installed packages and the machine (``doctor``), and the cost of results."""
+"""``doctor``: the installed packages and the machine."""
 
 import os
 import platform
@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Literal
 
 from greenadapt.errors import byte_size, is_installed
-from greenadapt.stages.session import Session
-from greenadapt.stages.status import with_ancestors
-from greenadapt.store.files import Json
 from greenadapt.store.workspace import Workspace
 from greenadapt.version import __version__
 from greenadapt.workers import usable_cores
@@ -53,7 +50,7 @@ def doctor(workspace: Workspace) -> Iterator[Check]:
         yield _extra(extra, packages, purpose)
     yield _gpu()
     yield Check("cores", "ok", f"{usable_cores()} of {os.cpu_count() or 1}")
-    yield _disk("workspace", workspace.root)
+    yield _disk(workspace.root)
 
 
 def _extra(extra: str, packages: Sequence[str], purpose: str) -> Check:
@@ -90,29 +87,11 @@ def _gpu() -> Check:
     return Check("GPU", "missing", "none that torch can use", "training uses the CPU; adapting a model needs no GPU")
 
 
-def _disk(name: str, folder: Path) -> Check:
+def _disk(folder: Path) -> Check:
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(existing, os.W_OK):
-        return Check(name, "problem", f"{folder} cannot be written", "choose another with --workspace")
+        return Check("workspace", "problem", f"{folder} cannot be written", "choose another with --workspace")
     free = shutil.disk_usage(existing).free
     if free < _LITTLE_DISK:
-        return Check(name, "problem", f"{byte_size(free)} free in {folder}", "free some space: greenadapt clean")
-    return Check(name, "ok", f"{byte_size(free)} free in {folder}")
-
-
-def list_costs(session: Session, corpus: str | None, model: str | None, folders: Sequence[Path]) -> list[Json]:
-    """One row per result in the workspace, of ``corpus`` and ``model`` if given: ``corpus``, ``model``, ``stage`` and
-    the fields of ``cost.Cost``; or with ``folder`` per result in ``folders`` and each that these were made from.
-
-    Raises ``MissingError`` if there are no results of ``corpus`` and ``model``, or for a folder without a result.
-    """
-    if folders:
-        return [
-            {"folder": str(result.path), "stage": result.manifest.stage, **result.manifest.cost}
-            for result in with_ancestors(folders)
-        ]
-    return [
-        {"corpus": name, "model": of_model, "stage": result.path.name, **result.manifest.cost}
-        for name, of_model in session.named_models(corpus, model)
-        for result in session.workspace.results(name, of_model)
-    ]
+        return Check("workspace", "problem", f"{byte_size(free)} free in {folder}", "free some space: greenadapt clean")
+    return Check("workspace", "ok", f"{byte_size(free)} free in {folder}")
