@@ -1,6 +1,6 @@
 """A torch model's outputs for every unit of every example, in both tokenizations, streamed."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from greenadapt.models.machine import too_large
-from greenadapt.models.rows import RowMap
-from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference, Runner, ViewOutputs, stream_task
-from greenadapt.models.weights import takes_segments
+from greenadapt.models.rows import Rows
+from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference, Runner
+from greenadapt.models.weights import StreamedRows, takes_segments
 from greenadapt.store.arrays import Array, IntArray
-from greenadapt.tasks.base import Features, Item
+from greenadapt.tasks.base import Features
 
 _BLOCK_PIECES_GPU = 1 << 20
 # What a CPU computes at once, for each of its threads: of more, less stays in its caches.
@@ -25,11 +25,6 @@ HeadOutput = Mapping[str, torch.Tensor]
 """``logits``, (b, n, k) or (b, k), or ``start_logits`` and ``end_logits``, (b, n) each."""
 
 
-def outputs(model: Any, row_map: RowMap, inputs: Iterable[Item], settings: Inference) -> Iterator[ViewOutputs]:
-    """Put examples through ``model``, in evaluation mode, and yield their outputs in order; see ``stream_task``."""
-    return stream_task(TorchRunner(model, row_map), inputs, settings)
-
-
 @dataclass(frozen=True, eq=False)
 class TorchRunner(Runner):
     """A torch model.
@@ -38,7 +33,7 @@ class TorchRunner(Runner):
     """
 
     model: Any
-    row_map: RowMap
+    rows: Rows | StreamedRows
 
     def __post_init__(self) -> None:
         if self.device.type == "cpu":
@@ -71,7 +66,7 @@ class TorchRunner(Runner):
         self.model.eval()
         try:
             row_of = np.zeros(block.ids[-1] + 1, np.int64)
-            row_of[block.ids] = self.row_map.compact(block.ids)
+            row_of[block.ids] = self.rows.compact(block.ids)
             has_segments = takes_segments(self.model)
             named = {} if settings.task is None else {"task": settings.task}
 

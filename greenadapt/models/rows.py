@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -21,13 +20,6 @@ from greenadapt.workers import group
 _CHUNK = 1 << 20  # ids that are joined at once
 # Rows that are read before their pages are released; the kernel maps many pages around each row.
 _READ_ROWS = 256
-
-
-class RowMap(Protocol):
-    """The positions of rows in the embedding of a model."""
-
-    def compact(self, ids: IntArray) -> IntArray:
-        """Ids of the whole embedding → positions in that of the model, in the same shape, int64."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,10 +74,6 @@ class ArrayFile:
         """Shape of one array, without touching its bytes."""
         return self._entries[name][1]
 
-    def dtype(self, name: str) -> "np.dtype[Any]":
-        """Element type of one array, without touching its bytes."""
-        return self._entries[name][0]
-
     def __contains__(self, name: str) -> bool:
         return name in self._entries
 

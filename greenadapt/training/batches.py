@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import cross_entropy, mse_loss
 
 from greenadapt.errors import InputError
-from greenadapt.models.rows import RowMap
+from greenadapt.models.rows import Rows
 from greenadapt.models.weights import MemoryInput
 from greenadapt.store.arrays import Array, BoolArray, IntArray, offsets_of
 from greenadapt.tasks.base import IGNORED, Feature, Features, Item
@@ -90,7 +90,7 @@ class TaskDataset:
     counts: IntArray
     head: str
     pad_id: int
-    rows: RowMap
+    rows: Rows
     memory: MemoryInput | None = None
     """Reads the inputs for the model's memory, if it has one."""
     task: str | None = None
@@ -98,7 +98,7 @@ class TaskDataset:
 
     @classmethod
     def of(
-        cls, items: Sequence[Item], rows: RowMap, head: str, pad_id: int, memory: MemoryInput | None = None
+        cls, items: Sequence[Item], rows: Rows, head: str, pad_id: int, memory: MemoryInput | None = None
     ) -> "TaskDataset":
         """The dataset of ``items``, which have targets; equal views share their inputs.
 

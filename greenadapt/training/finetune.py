@@ -19,11 +19,11 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import SamplingConfig, SessionOptions, TrainConfig
 from greenadapt.errors import InputError
 from greenadapt.models.adapters.multitask import head_spec, open_multitask, write_part
-from greenadapt.models.forward import outputs
+from greenadapt.models.forward import TorchRunner
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel, MemoryReader
 from greenadapt.models.rows import Rows
-from greenadapt.models.streaming import Inference, ViewOutputs, pool_views
+from greenadapt.models.streaming import Inference, ViewOutputs, pool_views, stream_task
 from greenadapt.models.weights import (
     MemoryInput,
     begin_memory,
@@ -344,7 +344,7 @@ class FinetuneRun:
             memory=self._memory,
             task=data.name or None,
         )
-        return outputs(self.model, self.rows, setup.inputs(data, kind, name), inference)
+        return stream_task(TorchRunner(self.model, self.rows), setup.inputs(data, kind, name), inference)
 
     def _sets(self, kind: str) -> Iterator[tuple[TaskData, str]]:
         """Each task, and the name of each of its sets of ``kind`` ``dev`` or ``test``."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from greenadapt.models.machine import Machine, too_large
-from greenadapt.models.rows import RowMap
+from greenadapt.models.rows import Rows
 from greenadapt.models.weights import MemoryInput, takes_segments
 from greenadapt.progress import Bar
 from greenadapt.store.arrays import BoolArray, IntArray
@@ -88,7 +88,7 @@ class MaskedDataset:
     """
 
     text: PackedText
-    rows: RowMap
+    rows: Rows
     masking: Masking
     pad_id: int
     seed: int

@@ -148,7 +148,9 @@ class BatchSampler:
         dataset, size = self.datasets[dataset_index], train.batch_size
         n_passes, position = divmod(int(self._n_earlier_steps[step]), self._n_batches[dataset_index])
         if dataset_index not in self._orders or self._orders[dataset_index][0] != n_passes:
-            seed = self.seed if dataset.task is None else task_seed(self.seed, dataset.task)
+            seed = self.seed
+            if dataset.task is not None:  # a task's own seed, from 0 to 2^64 - 1
+                seed = int(random_bits(1, seed, Purpose.TASK, *dataset.task.encode())[0])
             self._orders[dataset_index] = n_passes, *draw_pass(dataset.n_items, train.mix, size, seed, n_passes)
         _, items, expanded = self._orders[dataset_index]
         part = slice(position * size, (position + 1) * size)
@@ -176,8 +178,3 @@ class BatchSampler:
         train = self.train
         views = 2 if train.mix == "both" else 1
         return [-(-dataset.n_items * views // train.batch_size) for dataset in self.datasets]
-
-
-def task_seed(seed: int, task: str) -> int:
-    """The seed of a task, from 0 to 2^64 - 1, a function of the run's ``seed`` and the task's name."""
-    return int(random_bits(1, seed, Purpose.TASK, *task.encode())[0])

@@ -22,7 +22,7 @@ from greenadapt.config import CompileConfig, ReadingOptions, TaskConfig
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.models import OpenedModel
 from greenadapt.models import graph_export, graphs
-from greenadapt.models.forward import outputs
+from greenadapt.models.forward import TorchRunner
 from greenadapt.models.graphs import GraphRunner, has_vnni, open_graph
 from greenadapt.models.streaming import Inference, stream_task
 from greenadapt.models.task_folder import TaskFolder
@@ -232,7 +232,7 @@ def test_every_architecture(family: str, tmp_path: Path) -> None:
     graph = open_graph(folder, 2)
     run = Inference(64, graph.pad_id, pool="base")
     examples = list(examples_of(model.checkpoint, head))
-    expected = outputs(model.model, model.rows, examples, run)
+    expected = stream_task(TorchRunner(model.model, model.rows), examples, run)
     for ours, torchs in zip(stream_task(graph, examples, run), expected, strict=True):
         np.testing.assert_allclose(ours.base, torchs.base, atol=1e-4, rtol=0)
 

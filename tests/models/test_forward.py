@@ -1,6 +1,6 @@
 """Outputs by unit, in both views, against plain transformers on one input at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -14,9 +14,9 @@ from hypothesis.extra.numpy import arrays
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import ResourceError
-from greenadapt.models.forward import TorchRunner, outputs
+from greenadapt.models.forward import TorchRunner
 from greenadapt.models.rows import Rows
-from greenadapt.models.streaming import Inference, ViewOutputs, pool_views
+from greenadapt.models.streaming import Inference, ViewOutputs, pool_views, stream_task
 from greenadapt.models.weights import open_model
 from greenadapt.tasks.base import Feature, Item
 from tests.support.small_inputs import ROUNDING
@@ -37,6 +37,9 @@ class Task:
         self.model = open_model(self.checkpoint, head, config, self.rows, seed=1)
         self.random = np.random.default_rng(0)
         self.run = Inference(max_tokens=60, pad_id=self.pad)
+
+    def outputs(self, examples: Iterable[Item], **settings: Any) -> Generator[ViewOutputs, None, None]:
+        return stream_task(TorchRunner(self.model, self.rows), examples, replace(self.run, **settings))
 
     def feature(self, n_units: int) -> Feature:
         n = int(self.random.integers(1, 20))
@@ -83,7 +86,7 @@ def task(tiny_model: TinyModel) -> Task:
 def test_outputs_are_those_of_each_input_alone(tiny_model: TinyModel, architecture: str, head: str) -> None:
     task = Task(tiny_model, architecture, head)
     examples = [task.example() for _ in range(5)]
-    got = list(outputs(task.model, task.rows, examples, task.run))
+    got = list(task.outputs(examples))
     assert len(got) == len(examples)
     for example, output in zip(examples, got, strict=True):
         for features, array in ((example.base, output.base), (example.expanded, output.expanded)):
@@ -107,9 +110,9 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.usefixtures("either_way")
 def test_blocks_keep_the_order(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = [task.example() for _ in range(20)]
-    expected = list(outputs(task.model, task.rows, examples, task.run))
+    expected = list(task.outputs(examples))
     monkeypatch.setattr(TorchRunner, "block_pieces", 50)
-    equal(list(outputs(task.model, task.rows, examples, task.run)), expected)
+    equal(list(task.outputs(examples)), expected)
 
 
 @pytest.mark.usefixtures("either_way")
@@ -124,7 +127,7 @@ def test_examples_are_read_as_they_are_needed(task: Task, monkeypatch: pytest.Mo
             yield example
 
     used: list[int] = []
-    with closing(outputs(task.model, task.rows, endless(), task.run)) as stream:
+    with closing(task.outputs(endless())) as stream:
         for i, _ in zip(range(30), stream, strict=False):
             used.append(read[i])
     block = 200 + max(read)
@@ -145,7 +148,7 @@ def test_batches_have_at_most_so_many_pieces(task: Task) -> None:
     examples = [task.example() for _ in range(12)]
     n_inputs = sum(len(example.base) + len(example.expanded) for example in examples)
     shapes = shapes_seen(task)
-    list(outputs(task.model, task.rows, examples, replace(task.run, max_tokens=25)))
+    list(task.outputs(examples, max_tokens=25))
     assert sum(n for n, _ in shapes) == n_inputs
     assert all(n * width <= 25 or n == 1 for n, width in shapes)
     widths = [width for _, width in shapes]
@@ -155,7 +158,7 @@ def test_batches_have_at_most_so_many_pieces(task: Task) -> None:
 def test_a_cpu_computes_what_its_caches_hold(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     shapes = shapes_seen(task)
-    list(outputs(task.model, task.rows, [task.example() for _ in range(200)], replace(task.run, max_tokens=1 << 20)))
+    list(task.outputs([task.example() for _ in range(200)], max_tokens=1 << 20))
     assert len(shapes) > 1
     assert all(1024 < n * width <= 2048 for n, width in shapes[:-1])
 
@@ -165,22 +168,22 @@ def test_equal_inputs_are_computed_once(task: Task) -> None:
     copy = [Feature(f.ids.copy(), f.types.copy(), f.units.copy()) for f in equal]
     examples = [Item(equal, copy, 3), different, Item(equal, equal, 3)]
     shapes = shapes_seen(task)
-    got = list(outputs(task.model, task.rows, examples, task.run))
+    got = list(task.outputs(examples))
     assert sum(n for n, _ in shapes) == len(equal) + len(different.base) + len(different.expanded)
     for output in (got[0], got[2]):
         np.testing.assert_array_equal(output.base, output.expanded)
     ids, units = np.arange(9, 15, dtype=np.int32), np.zeros(6, np.int32)
     first, second = (Feature(ids, np.full(6, kind, np.int32), units) for kind in (0, 1))  # by their segments alone
-    (output,) = outputs(task.model, task.rows, [Item([first], [second], 1)], task.run)
+    (output,) = task.outputs([Item([first], [second], 1)])
     assert np.abs(output.base - output.expanded).max() > 1e-3
 
 
 @pytest.mark.parametrize(("pool", "missing"), [("base", "expanded"), ("expanded", "base")])
 def test_only_the_view_that_is_wanted_is_computed(task: Task, pool: str, missing: str) -> None:
     examples = [task.example() for _ in range(5)]
-    expected = list(outputs(task.model, task.rows, examples, task.run))
+    expected = list(task.outputs(examples))
     shapes = shapes_seen(task)
-    single = list(outputs(task.model, task.rows, examples, replace(task.run, pool=pool)))
+    single = list(task.outputs(examples, pool=pool))
     assert sum(n for n, _ in shapes) == sum(len(getattr(example, pool)) for example in examples)
     for output, reference in zip(single, expected, strict=True):
         assert getattr(output, missing) is None
@@ -203,12 +206,12 @@ def test_pooled_logits_are_the_mean(a: np.ndarray, b: np.ndarray) -> None:
 
 def test_training_goes_on_undisturbed(task: Task) -> None:
     examples = [task.example() for _ in range(5)]
-    expected = [output.base for output in outputs(task.model, task.rows, examples, task.run)]
+    expected = [output.base for output in task.outputs(examples)]
     task.model.train()
     torch.manual_seed(3)
     after = torch.rand(2)
     torch.manual_seed(3)
-    got = [output.base for output in outputs(task.model, task.rows, examples, task.run)]
+    got = [output.base for output in task.outputs(examples)]
     assert torch.equal(torch.rand(2), after)
     assert all(module.training for module in task.model.modules())
     for array, reference in zip(got, expected, strict=True):
@@ -217,10 +220,9 @@ def test_training_goes_on_undisturbed(task: Task) -> None:
 
 def test_autocast(task: Task) -> None:
     examples = [task.example() for _ in range(5)]
-    half = replace(task.run, autocast=lambda: torch.autocast("cpu", torch.bfloat16))
     got, expected = (
-        np.concatenate([output.base for output in outputs(task.model, task.rows, examples, run)])
-        for run in (half, replace(task.run, autocast=nullcontext))
+        np.concatenate([output.base for output in task.outputs(examples, autocast=autocast)])
+        for autocast in (lambda: torch.autocast("cpu", torch.bfloat16), nullcontext)
     )
     spoken = np.isfinite(expected)
     assert got.dtype == np.float32
@@ -234,4 +236,4 @@ def test_too_little_memory_names_the_option(task: Task) -> None:
 
     task.model.register_forward_pre_hook(fail)
     with pytest.raises(ResourceError, match=r"not fit into the GPU's memory: use a --max-tokens below \d\d"):
-        list(outputs(task.model, task.rows, [task.example()], task.run))
+        list(task.outputs([task.example()]))

@@ -35,7 +35,7 @@ def test_what_the_safetensors_library_writes_is_read(tmp_path: Path) -> None:
     file = ArrayFile(tmp_path / "b.safetensors")
     assert file.metadata == {"note": "hello"}
     for name, array in arrays.items():
-        assert file.dtype(name) == array.dtype
+        assert file[name].dtype == array.dtype
         assert file.shape(name) == array.shape
         np.testing.assert_array_equal(file[name], array)
 

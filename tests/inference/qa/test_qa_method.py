@@ -13,8 +13,8 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import QaConfig, ReadingOptions, WordUnit
 from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.question_set import QuestionSources
-from greenadapt.models.forward import outputs
-from greenadapt.models.streaming import Inference, ViewOutputs, pool_views
+from greenadapt.models.forward import TorchRunner
+from greenadapt.models.streaming import Inference, ViewOutputs, pool_views, stream_task
 from greenadapt.models.weights import open_task_model
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder
@@ -59,7 +59,7 @@ class Ours:
 
     def outputs(self, questions: Sequence[Question], counts: Counter[str] | None = None) -> list[ViewOutputs]:
         views = self.task.inference(questions, self.encoder, counts)
-        return list(outputs(self.opened.model, self.opened.rows, views, self.run))
+        return list(stream_task(TorchRunner(self.opened.model, self.opened.rows), views, self.run))
 
 
 @pytest.fixture(params=WORDPIECE_AND_BYTES)
