@@ -209,7 +209,7 @@ class Training:
         from greenadapt.training.loop import Training as Loop
         from greenadapt.training.sampling import BatchSampler
 
-        rows = Rows.of_inputs(self.items, self.encoder.special)
+        rows = Rows.of(self.items, self.encoder.special)
         model = open_model(Checkpoint(self.folder), self.task.head, self.task.head_config(), rows, SEED)
         train = TrainConfig(mix="base", epochs=1, batch_size=BATCH, learning_rate=RATE)
         table = TaskDataset.of(self.items, rows, self.task.head, self.encoder.special.pad)
