@@ -332,8 +332,8 @@ def qa_own(setting: Setting) -> Iterator[Work]:
     opened = OpenedModel.open(folder, ReadingOptions("base", precision="float32"))
     task: Any = opened.task
     models, questions = [QaModel(opened, task, {"answers": "base"})], read_questions(_questions(setting), Silent())
-    list(look_up(models, iter(questions[:1]), QaConfig()))
-    yield lambda: list(look_up(models, iter(questions), QaConfig()))
+    list(look_up(models, questions[:1], QaConfig()))
+    yield lambda: list(look_up(models, questions, QaConfig()))
 
 
 def qa_loop(setting: Setting) -> Iterator[Work]:

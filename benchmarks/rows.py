@@ -82,6 +82,7 @@ def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[
     from greenadapt.models.machine import Machine
     from greenadapt.models.rows import Rows
     from greenadapt.models.weights import open_model
+    from greenadapt.tokenization.files import SpecialIds
     from greenadapt.training.batches import TaskDataset
     from greenadapt.training.loop import Training
     from greenadapt.training.sampling import BatchSampler
@@ -97,7 +98,7 @@ def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[
         rows = Rows.all(checkpoint.n_rows)
         model = transformers.AutoModelForTokenClassification.from_pretrained(checkpoint.folder, **LABELS)
     else:
-        rows = Rows.of(items, PAD, ())
+        rows = Rows.of(items, SpecialIds(PAD, PAD, PAD, PAD, PAD))
         model = open_model(checkpoint, HEAD, LABELS, rows, SEED)
     config = TrainConfig(epochs=1, batch_size=arguments.batch_size, weight_decay=arguments.weight_decay)
     sampler = BatchSampler([TaskDataset.of(items, rows, HEAD, PAD)], config, SEED)
