@@ -328,7 +328,7 @@ def qa_own(setting: Setting) -> Iterator[Work]:
     from greenadapt.progress import Silent
     from greenadapt.tasks.questions import read_questions
 
-    folder = TaskFolder.open_questions(str(setting.work / "qa"))
+    folder = TaskFolder.open(str(setting.work / "qa"))
     opened = OpenedModel.open(folder, ReadingOptions("base", precision="float32"))
     task: Any = opened.task
     models, questions = [QaModel(opened, task, {"answers": "base"})], read_questions(_questions(setting), Silent())

@@ -126,14 +126,3 @@ class TaskFolder:
         adapter = parse_own(json.dumps(settings["adapter"]), AdapterConfig, file, "train the model again")
         settings = {**read_described(folder / MULTITASK_FILE), **settings}
         return cls(folder, weights_of_seed(folder, seed), settings, task, name, seed, adapter)
-
-    @classmethod
-    def open_questions(cls, model: str, seed: int | None = None, task: str | None = None) -> "TaskFolder":
-        """``open`` a question answering model; raises ``InputError`` for a model of another task."""
-        opened = cls.open(model, seed, task)
-        if not isinstance(opened.task, QuestionTask):
-            raise InputError(
-                f"{model} is for {opened.task.name}, not for question answering",
-                "give a model that finetune --task qa wrote",
-            )
-        return opened

@@ -20,7 +20,7 @@ from greenadapt.config import ReadingOptions
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.models import OpenedModel, ensemble_logits, margin_of, stream_with_margin
 from greenadapt.inference.predictor import PredictionRequest
-from greenadapt.inference.qa.answering import QaRequest
+from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.question_set import QuestionSources
 from greenadapt.models.streaming import ViewOutputs
 from greenadapt.models.task_folder import TaskFolder
@@ -98,9 +98,9 @@ def make(tiny_model: TinyModel) -> Callable[..., Path]:
 def test_a_folder_says_what_it_is_for(make: Callable[..., Path]) -> None:
     settings = {**QuestionTask(has_null=True).settings(), "pool": "expanded", "max_length": 32}
     folder = make(QA, settings)
-    for opened in (TaskFolder.open(str(folder)), TaskFolder.open_questions(str(folder))):
-        assert opened.task == QuestionTask(has_null=True)
-        assert opened.weights == folder
+    opened = TaskFolder.open(str(folder))
+    assert opened.task == QuestionTask(has_null=True)
+    assert opened.weights == folder
     model = OpenedModel.open(opened, ReadingOptions())
     assert (model.settings.pool, model.encoder.max_length) == ("expanded", 32)
     model = OpenedModel.open(opened, ReadingOptions("base", max_length=16, max_tokens=99))
@@ -109,21 +109,24 @@ def test_a_folder_says_what_it_is_for(make: Callable[..., Path]) -> None:
 
 def test_a_model_from_elsewhere_may_answer_questions(make: Callable[..., Path]) -> None:
     source = make(QA)
-    folder = TaskFolder.open_questions(str(source))
+    folder = TaskFolder.open(str(source))
     assert (folder.task, folder.settings) == (QuestionTask(), {})
     model = OpenedModel.open(folder, ReadingOptions())
     assert (model.settings.pool, model.encoder.max_length) == ("mean", 160)
     with pytest.raises(UsageError, match=r"--seed 1, but finetune did not write .*Answering: leave out --seed"):
-        TaskFolder.open_questions(str(source), 1)
+        TaskFolder.open(str(source), 1)
 
 
 def test_models_of_other_tasks_are_refused(make: Callable[..., Path]) -> None:
     for architecture in ("BertForMaskedLM", "BertModel"):
         with pytest.raises(MissingError, match=r"is not a fine-tuned model: it has no task\.json: give the folder"):
-            TaskFolder.open_questions(str(make(architecture)))
+            TaskFolder.open(str(make(architecture)))
     tagger = make("BertForTokenClassification", QuestionTask().settings(), num_labels=2)
     with pytest.raises(InputError, match="holds a model for TokenClassification, not for QuestionAnswering"):
-        OpenedModel.open(TaskFolder.open_questions(str(tagger)), ReadingOptions())
+        OpenedModel.open(TaskFolder.open(str(tagger)), ReadingOptions())
+    tagger = make("BertForTokenClassification", TAGGER.settings(), num_labels=3)
+    with pytest.raises(InputError, match="is for ner, not for question answering"):
+        Answerer(QaRequest(str(tagger), QuestionSources("data.json")), Silent())
 
 
 TAGGER = NerTask(("O", "B-Disease", "I-Disease"), chunk=4)

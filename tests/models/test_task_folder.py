@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.errors import MissingError, UsageError
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.tasks.qa import QuestionTask
 from tests.support.small_multitask import describe, fitted
@@ -39,12 +39,10 @@ def test_one_of_several(folder: Path) -> None:
 
 def test_questions(folder: Path, tiny_model: TinyModel) -> None:
     model = str(folder)
-    assert isinstance(TaskFolder.open_questions(model, task="qa").task, QuestionTask)
-    with pytest.raises(InputError, match="is for classification, not for question answering"):
-        TaskFolder.open_questions(model, task="ill.1")
+    assert isinstance(TaskFolder.open(model, task="qa").task, QuestionTask)
     model = str(tiny_model("BertForQuestionAnswering"))
     with pytest.raises(UsageError, match=r"--task qa, but finetune did not write .*: leave out --task"):
-        TaskFolder.open_questions(model, task="qa")
+        TaskFolder.open(model, task="qa")
 
 
 def test_one_task_has_no_names(tiny_model: TinyModel, tmp_path: Path) -> None:

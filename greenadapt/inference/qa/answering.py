@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.cluster import ClusterPool
 from greenadapt.config import Pool, QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.corpus.opening import source_input
-from greenadapt.errors import UsageError
+from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.models import OpenedModel, check_reading, require_one_process
 from greenadapt.inference.qa.lookups import Lookup, QaModel, look_up, merge_lookups, split_in_blocks, warn_long
 from greenadapt.inference.qa.question_set import QuestionSources, read_question_set
@@ -299,9 +298,13 @@ def _find_models(request: QaRequest) -> dict[str, _AnswerModel]:
         if model is None:
             continue
         source = find_model(model)
-        folder = TaskFolder.open_questions(model, *((request.reading.seed, request.task) if name == MODEL else ()))
-        trained: Any = folder.task
-        task: QuestionTask = replace(trained, **changes)
+        folder = TaskFolder.open(model, *((request.reading.seed, request.task) if name == MODEL else ()))
+        if not isinstance(folder.task, QuestionTask):
+            raise InputError(
+                f"{model} is for {folder.task.name}, not for question answering",
+                "give a model that finetune --task qa wrote",
+            )
+        task = replace(folder.task, **changes)
         if name == MODEL and not task.has_null and config.null_threshold is not None:
             raise UsageError("--null-threshold, but the model always answers", "give --no-answer")
         models[name] = _AnswerModel(source, replace(folder, task=task), task)

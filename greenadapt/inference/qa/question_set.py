@@ -41,33 +41,25 @@ def read_bare_questions(source: str, progress: Progress) -> list[Question]:
     Without an ``id`` its place is its id, such as ``q.txt:3``. Raises ``MissingError`` if there is no such file,
     ``InputError`` if it is broken, has no questions, or two with the same id.
     """
-    questions = list(_bare_questions(source, progress))
+    if data_suffix(source) in TABLE_SUFFIXES:
+        questions = [_bare_question(row, where) for where, row in records(source, progress)]
+    else:
+        decoder = Decoder()
+        note_terminal(source, progress)
+        with open_input(source) as (stream, name):
+            lines = decoder.lines(stream, name)
+            first = next(((number, line) for number, line in lines if line.strip()), (1, ""))
+            lines = chain([first], lines)
+            if data_suffix(source) in JSON_SUFFIXES or _LIKE_JSON.match(first[1]):
+                questions = [_bare_question(entry.fields, entry.where) for entry in json_rows(lines, name, decoder)]
+            else:
+                texts = [(f"{name}:{number}", text) for number, line in lines if (text := line.strip())]
+                questions = [Question(where, text, "", where=where) for where, text in texts]
+        decoder.warn_replaced(name, progress)
     if not questions:
         raise InputError(f"{source} has no questions", "give one per line, or JSON lines with the field question")
     refuse_repeated((question.id, question.where) for question in questions)
     return questions
-
-
-def _bare_questions(source: str, progress: Progress) -> Iterator[Question]:
-    if data_suffix(source) in TABLE_SUFFIXES:
-        for where, row in records(source, progress):
-            yield _bare_question(row, where)
-        return
-    decoder = Decoder()
-    note_terminal(source, progress)
-    with open_input(source) as (stream, name):
-        lines = decoder.lines(stream, name)
-        number, first = next(((number, line) for number, line in lines if line.strip()), (1, ""))
-        lines = chain([(number, first)], lines)
-        if data_suffix(source) in JSON_SUFFIXES or _LIKE_JSON.match(first):
-            for entry in json_rows(lines, name, decoder):
-                yield _bare_question(entry.fields, entry.where)
-        else:
-            for number, line in lines:
-                if text := line.strip():
-                    where = f"{name}:{number}"
-                    yield Question(where, text, "", where=where)
-    decoder.warn_replaced(name, progress)
 
 
 def _bare_question(record: Json, where: str) -> Question:

@@ -62,7 +62,7 @@ def test_questions_come_in_order_once_found_everywhere(n: int, m: int, has_null:
 
 @pytest.fixture
 def opened(tiny_model: TinyModel) -> OpenedModel:
-    folder = TaskFolder.open_questions(str(adapted(tiny_model, architecture="BertForQuestionAnswering")))
+    folder = TaskFolder.open(str(adapted(tiny_model, architecture="BertForQuestionAnswering")))
     return OpenedModel.open(folder, ReadingOptions(max_length=32))
 
 

@@ -122,7 +122,7 @@ def test_without_its_general_model_it_says_what_is_missing(
 
 def test_a_model_without_memory_needs_none(tiny_model: TinyModel) -> None:
     folder = tiny_model("BertForQuestionAnswering")
-    opened = TaskFolder.open_questions(str(folder))
+    opened = TaskFolder.open(str(folder))
     assert MemoryChoice.of_settings(opened.settings, opened.folder, opened.weights, "there") is None
     check_memories([opened], None)
     with pytest.raises(UsageError, match="--memory there, but no model here needs a general model beside it"):
