@@ -1,6 +1,5 @@
 """``greenadapt search``."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -27,7 +26,7 @@ def search(*, folder: Folder, query: Query, top: Top = 10, as_json: o.AsJson = F
         progress.note("nothing found: no paragraph has a word of the query")
     for number, passage in enumerate(passages, start=1):
         if as_json:
-            print_json(asdict(passage))
+            print_json(passage.as_dict())
             continue
         where = f"characters {passage.start:,} to {passage.end:,}, score {passage.score:.4g}"
         title = [passage.title] if passage.title else []

@@ -1,8 +1,8 @@
 """The paragraphs that a search finds, and a search in a single text, in memory."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from greenadapt.config import IndexConfig
 from greenadapt.inference.search.paragraphs import Span, paragraphs
@@ -23,6 +23,10 @@ class Passage:
     text: str
     score: float = 0.0
     """How well it matches, see ``Index.search``."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Its fields."""
+        return asdict(self)
 
 
 _MEMORY = 15_000_000
