@@ -465,6 +465,9 @@ class TrainConfig(Config):
     pool: Annotated[
         Pool, Option("Predict by the mean of both tokenizations, or by base or expanded alone.", paper="mean")
     ] = "mean"
+    word_vectors: Annotated[
+        bool, Option("Also read the word vectors of the text that the model was adapted to (WordPiece models).")
+    ] = False
     epochs: Annotated[
         Count,
         Option(

@@ -81,6 +81,8 @@ ARMS: dict[str, Arm] = {
     "pretrain10": Arm(pretraining={**_PRETRAINING, "words": 1_000_000, "head_steps": 100}),
     "omp": Arm({"rows": "map"}, peer="omp"),
     "focus": Arm({"rows": "map"}, peer="focus"),
+    "vectors": Arm({"rows": "form"}, vectors=None, training={**_BASE_VIEW, "word_vectors": True}),
+    "both-vectors": Arm({"rows": "form"}, vectors=None, training={"mix": "both", "word_vectors": True}),
     # In one pass: the words' vectors beside the states, no added word.
     **{name: Arm({"rows": "form"}, vectors=None, training=_BASE_VIEW, trial=name) for name in VARIANTS},
     "both-mid": Arm({"rows": "form"}, vectors=None, training={"mix": "both"}, trial="mid"),

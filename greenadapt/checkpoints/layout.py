@@ -38,6 +38,8 @@ MEMORY_FILE = "memory.safetensors"
 """The trained weights that connect a model to its general model's states."""
 MEMORY_FOLDER = "memory"
 """Folder of the general model, if it was trained too."""
+WORD_VECTORS_FILE = "word_vectors.safetensors"
+"""The word vectors of the text that a model was adapted to, which ``finetune --word-vectors`` reads."""
 _AGAIN = "train the model again"
 
 
@@ -165,7 +167,7 @@ def task_names(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: order.index(name) if name in order else len(order)))
 
 
-GraphInput = Literal["attention_mask", "token_type_ids", "position_ids"]
+GraphInput = Literal["attention_mask", "token_type_ids", "position_ids", "word_vectors"]
 """Optional inputs of a graph in addition to ``inputs_embeds``."""
 COMPILED_FILE = "compiled.json"
 """Settings of a compiled model."""

@@ -13,6 +13,7 @@ from greenadapt.checkpoints.layout import (
     TASK_FILE,
     TASKS,
     WEIGHTS_FILE,
+    WORD_VECTORS_FILE,
     is_multitask,
     read_described,
     task_names,
@@ -91,7 +92,7 @@ def adapted_input(model: PretrainedModel) -> Json:
 
 
 def _encoder_files(folder: Path) -> list[Path]:
-    files = [folder / name for name in (WORDS_FILE, TASK_FILE, MEMORY_FILE)]
+    files = [folder / name for name in (WORDS_FILE, TASK_FILE, MEMORY_FILE, WORD_VECTORS_FILE)]
     weights = [file for file in _memory_files(folder) if file.suffix == ".safetensors"]
     return [path for path in [*files, *weights] if path.is_file()]
 
@@ -125,7 +126,7 @@ def copy_task(source: Path, folder: Path) -> None:
         copied = folder / path.relative_to(source)
         copied.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copied)
-    for name in (TASK_FILE, MEMORY_FILE):
+    for name in (TASK_FILE, MEMORY_FILE, WORD_VECTORS_FILE):
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
     if (general := source / MEMORY_FOLDER).is_dir():

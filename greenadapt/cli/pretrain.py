@@ -43,7 +43,7 @@ def pretrain(
     general_text: GeneralText = None,
     read: Annotated[TextOptions, Pick("format", "fields", "sample_by")],
     config: PretrainConfig,
-    training: Annotated[TrainConfig, Pick(without=("pool", "keep", "patience"), **GMAP_PRETRAINING)],
+    training: Annotated[TrainConfig, Pick(without=("pool", "word_vectors", "keep", "patience"), **GMAP_PRETRAINING)],
     memory: o.Memory = None,
     memory_config: MemoryConfig,
     options: Annotated[SessionOptions, Pick("workspace", "max_time", "max_tokens")],

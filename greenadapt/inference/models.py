@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import logsumexp
 
-from greenadapt.checkpoints.layout import CompiledSettings
+from greenadapt.checkpoints.layout import WORD_VECTORS_FILE, CompiledSettings
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import EnsembleRule, Pool, ReadingOptions, TrainConfig
 from greenadapt.errors import InputError, UsageError, require_torch
@@ -17,8 +17,10 @@ from greenadapt.models.graphs import GraphRunner, open_graph, require_onnx
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, pool_views, stream_task
 from greenadapt.models.task_folder import TaskFolder
+from greenadapt.models.word_vectors import WordVectorReader
 from greenadapt.store.arrays import Array
 from greenadapt.tasks.base import Encoder, Item, Task, n_outputs
+from greenadapt.vectors.stacked import StackedVectors
 from greenadapt.workers import group, launched_processes, prefetch
 
 if TYPE_CHECKING:
@@ -129,6 +131,8 @@ class OpenedModel:
         encoders = [Encoder.of(checkpoint, length) for length in lengths]  # they differ at most in the length
         encoder = encoders[0]
         settings = Inference(options.max_tokens, encoder.special.pad)
+        if (table := word_vectors_of(first)) is not None:
+            settings = replace(settings, memory=WordVectorReader.of(encoder.tokenizer, table))
         runner: TorchRunner | GraphRunner
         if is_compiled:
             runner = model
@@ -215,9 +219,21 @@ def check_reading(folders: Sequence[TaskFolder], options: ReadingOptions) -> Non
 def open_in_torch(folders: Sequence[TaskFolder]) -> "InferenceModel":
     """The torch model of a task, or of several that share its encoder."""
     from greenadapt.models.adapters.multitask import open_tasks
-    from greenadapt.models.weights import open_task_model
+    from greenadapt.models.weights import open_task_model, read_memory
+    from greenadapt.models.word_vector_map import attach_word_vectors
 
-    return open_task_model(folders[0].weights) if folders[0].name is None else open_tasks(folders)
+    first = folders[0]
+    opened = open_task_model(first.weights) if first.name is None else open_tasks(folders)
+    if (table := word_vectors_of(first)) is not None:
+        host = opened.model if first.name is None else opened.model.encoder
+        attach_word_vectors(host, table.dim, seed=0)
+        read_memory(host, first.weights)
+    return opened
+
+
+def word_vectors_of(folder: TaskFolder) -> StackedVectors | None:
+    """The word vectors that a model reads, if it does."""
+    return StackedVectors.open(folder.folder / WORD_VECTORS_FILE) if folder.settings.get("word_vectors") else None
 
 
 def require_one_process(command: str) -> None:

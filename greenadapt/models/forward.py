@@ -11,7 +11,7 @@ import torch
 from greenadapt.models.machine import too_large
 from greenadapt.models.rows import Rows
 from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference, Runner
-from greenadapt.models.weights import StreamedRows, takes_segments
+from greenadapt.models.weights import StreamedRows, share_memory, takes_segments
 from greenadapt.store.arrays import Array, IntArray
 from greenadapt.tasks.base import Features
 
@@ -73,7 +73,7 @@ class TorchRunner(Runner):
             def call(inputs: Features) -> torch.Tensor:
                 arguments = _arguments(inputs, row_of, settings.pad_id, has_segments=has_segments)
                 if settings.memory is not None:
-                    arguments |= settings.memory.read(inputs)
+                    arguments |= share_memory(settings.memory.read(inputs))
                 try:
                     moved = {name: _move(tensor, self.device) for name, tensor in arguments.items()}
                     return _rows(self.model(**moved, **named))
@@ -117,7 +117,7 @@ def _arguments(inputs: Features, row_of: IntArray, pad_id: int, *, has_segments:
         arguments["attention_mask"] = inputs.mask
     if has_segments:
         arguments["token_type_ids"] = inputs.pad(inputs.types, 0)
-    return {name: torch.from_numpy(array) for name, array in arguments.items()}
+    return share_memory(arguments)
 
 
 def _rows(output: HeadOutput) -> torch.Tensor:

@@ -19,6 +19,8 @@ from greenadapt.config import Quantize
 from greenadapt.errors import ResourceError, first_line
 from greenadapt.models.graphs import graph_inputs
 from greenadapt.models.weights import InferenceModel
+from greenadapt.models.word_vector_map import WordVectorMap
+from greenadapt.models.word_vectors import KEYWORD
 from greenadapt.store.arrays import Array
 
 _OPSET = 20  # has GELU
@@ -38,8 +40,9 @@ class _Logits(torch.nn.Module):
         attention_mask: torch.Tensor,
         token_type_ids: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
+        word_vectors: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        optional = {"token_type_ids": token_type_ids, "position_ids": position_ids}
+        optional = {"token_type_ids": token_type_ids, "position_ids": position_ids, KEYWORD: word_vectors}
         arguments = {name: value for name, value in optional.items() if value is not None} | self._named
         output = self.model(inputs_embeds=inputs_embeds, attention_mask=attention_mask, **arguments)
         if "start_logits" in output:
@@ -55,6 +58,8 @@ def write_graph(exported: InferenceModel, quantize: Quantize, folder: Path) -> C
     another text of its batch.
     """
     inputs = graph_inputs(exported.checkpoint)
+    if _vector_map(exported) is not None:
+        inputs = (*inputs, "word_vectors")
     plain = folder / "plain.onnx"
     with _quiet():
         export_plain(exported, inputs, plain)
@@ -75,6 +80,8 @@ def export_plain(exported: InferenceModel, inputs: tuple[str, ...], file: Path) 
         "token_type_ids": torch.zeros(b, n, dtype=torch.int64),
         "position_ids": torch.arange(pad + 1, pad + 1 + n).repeat(b, 1),
     }
+    if (vectors := _vector_map(exported)) is not None:
+        arguments[KEYWORD] = torch.zeros(b, n, vectors.weight.shape[1])
     arguments = {name: arguments[name] for name in ("inputs_embeds", *inputs)}
     program: Any = torch.onnx.export(
         _Logits(model, exported.task).eval(),
@@ -89,6 +96,12 @@ def export_plain(exported: InferenceModel, inputs: tuple[str, ...], file: Path) 
     for node in program.model.graph.all_nodes():  # they contain paths of source files
         node.metadata_props.clear()
     program.save(file)
+
+
+def _vector_map(exported: InferenceModel) -> WordVectorMap | None:
+    model = exported.model if exported.task is None else exported.model.encoder
+    memory = getattr(model, "memory", None)
+    return memory if isinstance(memory, WordVectorMap) else None
 
 
 def _write(plain: Path, quantize: Quantize, file: Path) -> None:

@@ -49,7 +49,7 @@ class GraphRunner(Runner):
         return _BATCH_PIECES * self.threads
 
     @contextmanager
-    def open(self, block: Block, _: Inference) -> Iterator[Callable[[Features], Array]]:
+    def open(self, block: Block, settings: Inference) -> Iterator[Callable[[Features], Array]]:
         """The graph, with the rows of the block."""
         rows = self.table.read(block.ids)
         row_of = np.zeros(block.ids[-1] + 1, np.int64)
@@ -62,6 +62,8 @@ class GraphRunner(Runner):
                 arguments["token_type_ids"] = inputs.pad(inputs.types, 0)
             if "position_ids" in self.inputs:
                 arguments["position_ids"] = _positions(ids, self.pad_id)
+            if settings.memory is not None:
+                arguments |= settings.memory.read(inputs)
             logits = self.graph(arguments)
             return logits if logits.ndim == 3 else logits[:, None]
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,10 +11,6 @@ from greenadapt.config import Pool
 from greenadapt.store.arrays import Array, IntArray, offsets_of
 from greenadapt.tasks.base import Feature, Features, Item
 from greenadapt.workers import group, prefetch
-
-if TYPE_CHECKING:
-    from greenadapt.models.weights import MemoryInput
-
 
 MOST_EXAMPLES = 4096
 """In a block."""
@@ -116,6 +112,13 @@ BLOCK_PIECES_CPU = 1 << 15
 """Pieces of a block that a CPU computes in a few seconds."""
 
 
+class MemoryInput(Protocol):
+    """Computes what a model with memory, or with word vectors, reads beside a batch."""
+
+    def read(self, inputs: Features) -> dict[str, Array]:
+        """The arguments beside ``inputs`` itself, whose ids are those of the model's whole vocabulary."""
+
+
 @dataclass(frozen=True)
 class Inference:
     """How inputs go through a model."""
@@ -127,8 +130,8 @@ class Inference:
     """Within what a torch model runs, such as accelerate's ``autocast``."""
     pool: Pool = "mean"
     """The view to compute; ``mean``: both."""
-    memory: "MemoryInput | None" = None
-    """Computes the arguments of a torch model with memory."""
+    memory: MemoryInput | None = None
+    """Of a model with memory or with word vectors."""
     task: str | None = None
     """The task to compute, of a torch model with several tasks."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.models.rows import Rows, RowTable, read_table
 from greenadapt.store.arrays import Array, ArrayFile, IntArray, StreamedArray, require_finite, write_arrays
 from greenadapt.store.files import Json, write_json
-from greenadapt.tasks.base import Features, HeadShape
+from greenadapt.tasks.base import HeadShape
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -73,6 +73,11 @@ def as_tensor(array: Array) -> torch.Tensor:
     return torch.from_numpy(np.array(array, array.dtype if is_whole else np.float32))
 
 
+def share_memory(arrays: Mapping[str, Array]) -> Tensors:
+    """The arrays as tensors of the same memory."""
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
 def as_array(tensor: torch.Tensor) -> Array:
     """The tensor in the CPU's memory."""
     return (tensor.float() if tensor.is_floating_point() else tensor).detach().cpu().numpy()
@@ -98,13 +103,6 @@ def write_tensors(tensors: Mapping[str, torch.Tensor], path: Path, metadata: dic
         if number is None:
             raise
         raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
-
-
-class MemoryInput(Protocol):
-    """Computes the arguments of a model with memory for a batch."""
-
-    def read(self, inputs: Features) -> Tensors:
-        """The arguments beside ``inputs`` itself, whose ids are those of the model's whole vocabulary."""
 
 
 def shapes_of(weights: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:

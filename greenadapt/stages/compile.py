@@ -7,7 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from greenadapt.checkpoints.layout import EMBEDDING_FILE, FACTS_FILE, GRAPH_FILE, TASK_FILE, CompiledSettings
+from greenadapt.checkpoints.layout import (
+    EMBEDDING_FILE,
+    FACTS_FILE,
+    GRAPH_FILE,
+    TASK_FILE,
+    WORD_VECTORS_FILE,
+    CompiledSettings,
+)
 from greenadapt.checkpoints.provenance import adapted_input, model_facts
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.config import CompileConfig
@@ -73,8 +80,10 @@ def _write(source: PretrainedModel, task: TaskFolder, config: CompileConfig, wor
     copy_tokenizers(source.folder, work)
     if task.settings:
         write_json(work / TASK_FILE, {name: value for name, value in task.settings.items() if name not in _LEFT_OUT})
-    if (source.folder / FACTS_FILE).is_file():
-        shutil.copyfile(source.folder / FACTS_FILE, work / FACTS_FILE)
+    names = [FACTS_FILE, *([WORD_VECTORS_FILE] if task.settings.get("word_vectors") else [])]
+    for file in (source.folder / name for name in names):
+        if file.is_file():
+            shutil.copyfile(file, work / file.name)
     graph_bytes, embedding_bytes = ((work / name).stat().st_size for name in (GRAPH_FILE, EMBEDDING_FILE))
     counts = {"rows": checkpoint.n_rows, "graph_bytes": graph_bytes, "embedding_bytes": embedding_bytes}
     return Outcome(counts, {"model": model_facts(source)})

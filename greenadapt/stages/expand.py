@@ -4,7 +4,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from greenadapt.checkpoints.layout import FACTS_FILE
+from greenadapt.checkpoints.layout import FACTS_FILE, WORD_VECTORS_FILE
 from greenadapt.checkpoints.provenance import check_model, copy_task, reads_sentences, task_input
 from greenadapt.checkpoints.writer import copy_side_files, write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig
@@ -32,6 +32,7 @@ from greenadapt.tokenization.export import export_tokenizers
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.quality import MIN_OVERLAP
 from greenadapt.vectors.rows import Expansion, replacements
+from greenadapt.vectors.stacked import StackedVectors
 from greenadapt.version import __version__
 
 N_COUNTED = 200_000
@@ -162,6 +163,8 @@ def write_adapted(expansion: Expansion, work: Path) -> int:
     write_expanded(checkpoint, expansion.rows(), work, replaced=replaced)
     copy_side_files(folder, work)
     copy_task(folder, work)
+    if vocabulary.kind == "wordpiece" and not (work / WORD_VECTORS_FILE).is_file():  # a task model keeps its own
+        StackedVectors.of(expansion.vectors, vocabulary).write(work / WORD_VECTORS_FILE)
     AddedWords.build(entries, vocabulary, first_id, config.oov).write(work / WORDS_FILE)
     return export_tokenizers(vocabulary, folder, work, entries, first_id, config.oov)
 

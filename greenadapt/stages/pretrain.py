@@ -1,5 +1,6 @@
 """The pretrain stage: continued pre-training of a model on text with masked language modelling."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from greenadapt.checkpoints.layout import (
     SCORES,
     STATE,
     TASK_FILE,
+    WORD_VECTORS_FILE,
     is_multitask,
     read_described,
 )
@@ -198,6 +200,8 @@ class _Pretraining:
         run.finish(work)
         if machine.is_first:
             copy_tokenizers(model.folder, work)
+            if (vectors := model.folder / WORD_VECTORS_FILE).is_file():
+                shutil.copyfile(vectors, work / WORD_VECTORS_FILE)
             copy_side_files(model.folder, work)
             write_json(work / FACTS_FILE, self._facts())
         losses = read_described(work / SCORES)["losses"] if machine.is_first else {}

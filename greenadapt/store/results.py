@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 FORMAT = 2
 MANIFEST, CARD = "manifest.json", "README.md"
 LOCK, ATTEMPTS = ".lock", ".attempts.json"
-VERSIONS: Mapping[str, int] = {}
+VERSIONS: Mapping[str, int] = {"expand": 2}
 """Stage → version; 1 for those that are not listed."""
 KEY_DIGITS = 12
 """Digits of the key in the name of a folder."""

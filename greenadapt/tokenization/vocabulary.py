@@ -244,7 +244,8 @@ def steps_of(component: Any, members: str) -> list[dict[str, Any]]:
     return list(state[members]) if state["type"] == "Sequence" else [state]
 
 
-_CONTINUES = "##"  # WordPiece's mark of pieces that do not begin a word
+CONTINUES = "##"
+"""WordPiece's mark of pieces that do not begin a word."""
 
 
 class BaseVocabulary:
@@ -352,8 +353,8 @@ class BaseVocabulary:
     def _find_spelling(self, word: str) -> list[int]:
         for end in range(len(word) - 1, 0, -1):
             if word[:end] in self._entries:
-                encoding = self._model.encode(_CONTINUES + word[end:], add_special_tokens=False)
-                is_spelled = encoding.tokens[0].startswith(_CONTINUES) and self.unk_id not in encoding.ids
+                encoding = self._model.encode(CONTINUES + word[end:], add_special_tokens=False)
+                is_spelled = encoding.tokens[0].startswith(CONTINUES) and self.unk_id not in encoding.ids
                 return [self._entries[word[:end]], *encoding.ids] if is_spelled else []
         return []
 
@@ -372,7 +373,7 @@ class BaseVocabulary:
     def _word(self, entry: str) -> str | None:
         """The word of ``entry``; ``None`` if it is only a part of words."""
         if self.kind == "wordpiece":
-            return None if entry.startswith(_CONTINUES) else entry
+            return None if entry.startswith(CONTINUES) else entry
         if self.kind == "sentencepiece":
             word = entry.removeprefix(SPACE)
             return word if len(set(map(is_of_spaced_word, word))) == 1 else None

@@ -13,7 +13,8 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from greenadapt.errors import InputError
 from greenadapt.models.rows import Rows
-from greenadapt.models.weights import MemoryInput
+from greenadapt.models.streaming import MemoryInput
+from greenadapt.models.weights import share_memory
 from greenadapt.store.arrays import Array, BoolArray, IntArray, offsets_of
 from greenadapt.tasks.base import IGNORED, Feature, Features, Item
 
@@ -171,7 +172,7 @@ class TaskDataset:
             torch.from_numpy(inputs.mask),
             torch.from_numpy(inputs.pad(inputs.types, 0)),
             torch.from_numpy(inputs.pad(targets, IGNORED) if has_pieces else targets),
-            {} if self.memory is None else self.memory.read(inputs),
+            {} if self.memory is None else share_memory(self.memory.read(inputs)),
         )
 
     def _indices(self, numbers: IntArray) -> IntArray:

@@ -23,9 +23,8 @@ from greenadapt.models.forward import TorchRunner
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel, MemoryReader
 from greenadapt.models.rows import Rows
-from greenadapt.models.streaming import Inference, ViewOutputs, pool_views, stream_task
+from greenadapt.models.streaming import Inference, MemoryInput, ViewOutputs, pool_views, stream_task
 from greenadapt.models.weights import (
-    MemoryInput,
     begin_memory,
     open_model,
     trained_table,
@@ -33,6 +32,8 @@ from greenadapt.models.weights import (
     write_model,
     write_tensors,
 )
+from greenadapt.models.word_vector_map import attach_word_vectors
+from greenadapt.models.word_vectors import WordVectorReader
 from greenadapt.progress import Bar, Progress
 from greenadapt.store.arrays import write_arrays
 from greenadapt.store.files import Json, replacing, write_json, write_lines
@@ -42,6 +43,7 @@ from greenadapt.training.batches import TaskDataset
 from greenadapt.training.evaluation import Evaluation, stack
 from greenadapt.training.loop import RunRecord, Step, Training
 from greenadapt.training.sampling import BatchSampler
+from greenadapt.vectors.stacked import StackedVectors
 
 _REPEATED = 5  # times, beside predicted examples
 _REMEMBERED = 10
@@ -70,6 +72,8 @@ class FinetuneSetup:
     """Sentences that the first model has labelled; the training examples are repeated beside them."""
     general: GeneralModel | None = None
     """The general model that is the memory of the trained one."""
+    word_vectors: StackedVectors | None = None
+    """The vectors that the trained model reads beside its own states; not with ``general``."""
     hint_seed: int | None = None
     """The seed whose training advises a development set, if the loss is soon small; ``None``: no advice."""
     _inputs: dict[str, list[Item]] = field(init=False, default_factory=dict)
@@ -83,6 +87,12 @@ class FinetuneSetup:
     def reader(self) -> MemoryReader | None:
         """Makes the general model's inputs from those of the trained model."""
         return None if self.general is None else MemoryReader.of(self.first_encoder, self.general.checkpoint)
+
+    @cached_property
+    def vector_reader(self) -> WordVectorReader | None:
+        """Looks up the vectors of the trained model's inputs."""
+        table = self.word_vectors
+        return None if table is None else WordVectorReader.of(self.first_encoder.tokenizer, table)
 
     def training_examples(self, data: TaskData) -> Sequence[Any]:
         """The examples that a task is trained on."""
@@ -308,15 +318,18 @@ class FinetuneRun:
         return replace(dataset, task=data.name or None, n_examples=len(data.train))
 
     def _attach(self, items: Sequence[Item]) -> MemoryInput | None:
-        """Give the model, which is trained on ``items``, the general model as its memory; returns what reads for it,
-        ``None`` if there is none.
+        """Give the model, which is trained on ``items``, word vectors, or the general model as its memory; returns what
+        reads for it, ``None`` if there is neither.
         """
         setup, general, reader = self.setup, self.setup.general, self.setup.reader
+        host, source = self._parts.host, setup.checkpoint.folder
+        if setup.vector_reader is not None:
+            attach_word_vectors(host, setup.vector_reader.table.dim, self.seed)
+            begin_memory(host, source)
+            return setup.vector_reader
         if general is None or reader is None:
             return None
-        host = self._parts.host
         general.attach(host, setup.first_encoder, setup.machine, self.seed)
-        source = setup.checkpoint.folder
         if begin_memory(host, source):
             setup.progress.note(f"seed {self.seed}: the memory starts with the weights that {source} has learnt")
         if n_cut := reader.n_cut(items):

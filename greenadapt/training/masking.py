@@ -13,7 +13,8 @@ import torch
 
 from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.rows import Rows
-from greenadapt.models.weights import MemoryInput, takes_segments
+from greenadapt.models.streaming import MemoryInput
+from greenadapt.models.weights import share_memory, takes_segments
 from greenadapt.progress import Bar
 from greenadapt.store.arrays import BoolArray, IntArray
 from greenadapt.tasks.base import Features
@@ -141,7 +142,7 @@ class MaskedDataset:
         positions = np.concatenate([i * lengths.max() + item.positions for i, item in enumerate(inputs)])
         extra = {"positions": torch.from_numpy(positions)}
         if self.memory is not None:
-            extra |= self.memory.read(features)
+            extra |= share_memory(self.memory.read(features))
         return Batch(
             torch.from_numpy(features.pad(self.rows.compact(ids), self.pad_id)),
             torch.from_numpy(features.mask),

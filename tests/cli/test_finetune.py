@@ -168,7 +168,7 @@ def test_every_setting_of_training(requested: Requested, files: tuple[object, ..
     settings: dict[str, Any] = {
         "mix": "both", "pool": "base", "epochs": 2, "learning_rate": 7e-3, "max_steps": 3,
         "warmup": 0.2, "batch_size": 12, "weight_decay": 0.1, "keep": "best", "patience": 2,
-        "precision": "bfloat16",
+        "precision": "bfloat16", "word_vectors": True,
     }  # fmt: skip
     assert [name for name, default in asdict(TrainConfig()).items() if settings[name] == default] == []
     options = as_options({**settings, "save_logits": True, "seed": 3, "seeds": 2})

@@ -8,7 +8,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.corpus.text import Document
 from greenadapt.inference.search.words import words_of
 from greenadapt.models.rows import Rows
-from greenadapt.models.weights import MemoryInput
+from greenadapt.models.streaming import MemoryInput
 from greenadapt.tasks.base import Encoder
 from greenadapt.training.masking import MaskedDataset, Masking
 from greenadapt.training.packed_text import PackedText, pack

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from greenadapt.checkpoints.layout import MEMORY_FOLDER
 from greenadapt.checkpoints.reader import Checkpoint
@@ -16,7 +15,7 @@ from greenadapt.models.machine import Machine
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.memory.fusion import attach_logits_fusion, attach_memory
 from greenadapt.models.weights import open_encoder
-from greenadapt.store.arrays import offsets_of
+from greenadapt.store.arrays import Array, offsets_of
 from greenadapt.tasks.base import Encoder, Features, Item
 from greenadapt.tokenization.added_words import AddedWords
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
@@ -79,17 +78,17 @@ class MemoryReader:
         lengths = (self._base_pieces(_inputs_of(views)).lengths for views in examples)
         return sum(int(of_example.max(initial=0)) > self.max_length for of_example in lengths)
 
-    def read(self, inputs: Features) -> dict[str, torch.Tensor]:
+    def read(self, inputs: Features) -> dict[str, Array]:
         """``memory_ids`` (b, m) int64; ``memory_mask`` if there is padding, ``memory_types`` if the general model
         has segment embeddings.
         """
         pieces = self.to_base_pieces(inputs)
-        arrays = {"memory_ids": pieces.pad(pieces.ids, self.pad_id)}
+        arrays: dict[str, Array] = {"memory_ids": pieces.pad(pieces.ids, self.pad_id)}
         if not pieces.is_piece.all():
             arrays["memory_mask"] = pieces.mask
         if self.has_segments:
             arrays["memory_types"] = pieces.pad(pieces.types, 0)
-        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return arrays
 
     def _truncate(self, inputs: Features) -> Features:
         lengths = inputs.lengths
@@ -128,7 +127,7 @@ class GeneralModel:
         n_rows = own_encoder.tokenizer.added.first_id  # without added words, which it never reads
         general: Any = open_encoder(self.checkpoint, n_rows)
         if self.config.frozen and machine.is_bfloat16:
-            general = general.to(torch.bfloat16)
+            general = general.bfloat16()
         attach = attach_logits_fusion if self.config.strategy == "logits" else attach_memory
         attach(model, general, self.config, seed)
         model.to(machine.device)

@@ -6,7 +6,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from greenadapt.checkpoints.layout import MEMORY_FILE
+from greenadapt.checkpoints.layout import MEMORY_FILE, MULTITASK_FILE, TASK_FILE, read_described
 from greenadapt.checkpoints.provenance import check_model, note_lowercasing, starting_model
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
@@ -47,13 +47,17 @@ class StartingModel:
         check_model(source, whole=True)
         return cls(source, None if memory is None else MemoryChoice.find(memory, source, config))
 
-    def report(self, encoder: Encoder, progress: Progress) -> None:
-        """Report what the model lacks; ``encoder`` makes its inputs."""
+    def report(self, encoder: Encoder, progress: Progress, *, word_vectors: bool = False) -> None:
+        """Report what the model lacks; ``encoder`` makes its inputs; ``word_vectors`` says whether it reads them."""
         note_lowercasing(self.model, progress)
         if not encoder.has_words:
             progress.note(f"{self.model.name} has no added words, and so a single tokenization")
-        if self.memory is None and (self.model.folder / MEMORY_FILE).is_file():
-            progress.warn(f"{self.model.source} was trained with a memory: give the general model with --memory")
+        if self.memory is None and not word_vectors and (self.model.folder / MEMORY_FILE).is_file():
+            what = "a memory: give the general model with --memory"
+            files = (self.model.folder / name for name in (TASK_FILE, MULTITASK_FILE))
+            if any(read_described(file).get("word_vectors") for file in files if file.is_file()):
+                what = "word vectors: give --word-vectors"
+            progress.warn(f"{self.model.source} was trained with {what}")
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,8 @@ class FinetuneRequest:
         for seed in self.seeds:
             if not 0 <= seed < 2**32:
                 raise UsageError(f"--seed is {seed}, must be from 0 to {2**32 - 1}")
+        if self.memory is not None and self.training.word_vectors:
+            raise UsageError("--word-vectors does not go with a memory", "leave out one of them")
         self._check_adapter()
         self._check_unlabelled()
         if not all(entry.train for entry in self.tasks):

@@ -3,6 +3,7 @@
 It runs in this process, or in several that a launcher started.
 """
 
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -17,6 +18,7 @@ from greenadapt.checkpoints.layout import (
     STATE,
     TASK_FILE,
     TASKS,
+    WORD_VECTORS_FILE,
     n_weights,
     read_described,
 )
@@ -24,7 +26,7 @@ from greenadapt.checkpoints.provenance import adapted_input, model_facts
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import Precision
 from greenadapt.corpus.opening import require_source, source_input
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, UsageError
 from greenadapt.models.adapters.shape import AdapterShape, layer_parts
 from greenadapt.progress import PrefixedProgress, Silent
 from greenadapt.stages.finetune.data import read_task_data, read_unlabelled
@@ -36,6 +38,7 @@ from greenadapt.tasks.base import TaskData, make_task
 from greenadapt.tasks.metrics import metric_of, over_seeds
 from greenadapt.tokenization.added_words import has_added_words
 from greenadapt.tokenization.export import copy_tokenizers
+from greenadapt.vectors.stacked import StackedVectors
 from greenadapt.workers import launched_processes
 
 _READINGS, _OUTLYING = 10, 3.0
@@ -90,6 +93,10 @@ def check_finetune(session: Session, request: FinetuneRequest, folder: Path | No
     Raises errors about models, files or the folder before any work.
     """
     start = StartingModel.of(request.model, request.memory, request.memory_config)
+    if request.training.word_vectors and not (start.model.folder / WORD_VECTORS_FILE).is_file():
+        raise UsageError(
+            f"--word-vectors, but {start.model.source} has none", "give a model with WordPiece that adapt made"
+        )
     for source in request.sources().values():
         require_source(source)
     run = (Finetuning if request.is_plain else MultitaskFinetuning)(session, request, start)
@@ -254,12 +261,21 @@ class Finetuning:
         settings["added_words"] = len(first.encoder.tokenizer.added)
         if self.start.memory is not None:
             settings["memory"] = self.start.memory.as_settings()
+        if training.word_vectors:
+            settings["word_vectors"] = True
         return settings
+
+    def _copy_encoder_files(self, work: Path) -> None:
+        """Copy the tokenizers, and the word vectors that the trained model reads."""
+        folder = self.start.model.folder
+        copy_tokenizers(folder, work)
+        if self.request.training.word_vectors:
+            shutil.copyfile(folder / WORD_VECTORS_FILE, work / WORD_VECTORS_FILE)
 
     def describe(self, setup: "FinetuneSetup", work: Path) -> None:
         """Write the tokenizers, and the files that describe how to use the trained model."""
         [data] = setup.tasks
-        copy_tokenizers(self.start.model.folder, work)
+        self._copy_encoder_files(work)
         write_json(work / TASK_FILE, {**data.task.settings(), **self.prediction_settings(setup)})
 
     def card(self, work: Path, outcome: Outcome, cost: Json) -> str:
@@ -289,7 +305,7 @@ class Finetuning:
             width = checkpoint.setting("hidden_size", "dim")
             AdapterShape.of(request.adapter, width, checkpoint.setting("num_hidden_layers", "n_layers"))
         tasks = tuple(read_task_data(entry, checkpoint, request.adapter, session.progress) for entry in request.tasks)
-        start.report(tasks[0].encoder, session.progress)
+        start.report(tasks[0].encoder, session.progress, word_vectors=request.training.word_vectors)
         request.note_chosen(len(tasks[0].train), session.progress, has_words=tasks[0].encoder.has_words)
         file = request.unlabelled
         unlabelled = [] if file is None else read_unlabelled(tasks[0], file, session.progress)
@@ -302,6 +318,7 @@ class Finetuning:
         from greenadapt.models.memory.general_model import GeneralModel
         from greenadapt.training.finetune import FinetuneSetup
 
+        vectors = start.model.folder / WORD_VECTORS_FILE
         return FinetuneSetup(
             tasks=tasks,
             checkpoint=checkpoint,
@@ -313,6 +330,7 @@ class Finetuning:
             save_logits=request.save_logits,
             unlabelled=unlabelled,
             general=None if start.memory is None else GeneralModel.open(start.memory),
+            word_vectors=StackedVectors.open(vectors) if request.training.word_vectors else None,
             hint_seed=None if any(entry.dev or entry.fold for entry in request.tasks) else request.seeds[0],
         )
 
@@ -362,7 +380,7 @@ class MultitaskFinetuning(Finetuning):
         return count_adapters(self.request.adapter, encoder, len(self.request.tasks))
 
     def describe(self, setup: "FinetuneSetup", work: Path) -> None:
-        copy_tokenizers(self.start.model.folder, work)
+        self._copy_encoder_files(work)
         for task in setup.tasks:
             assert task.adapter is not None
             own = {"adapter": asdict(task.adapter), "metric": task.metric, "max_length": task.encoder.max_length}
