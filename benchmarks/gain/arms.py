@@ -37,8 +37,6 @@ class Arm:
     """Of ``W2VConfig``; ``None`` leaves rate and epochs to the size of the text, as ``adapt`` does."""
     training: Options = field(default_factory=dict)
     """Of ``TrainConfig``."""
-    self_training: bool = False
-    """Whether a first model labels sentences of the corpus for a second one."""
     trial: str = ""
     """A change of the program, of ``VARIANTS``."""
     averaged_with: str = ""
@@ -73,8 +71,6 @@ ARMS: dict[str, Arm] = {
     "default-pair": replace(_WITHOUT_OPTIONS, averaged_with=DEFAULT),
     "pieces-both": Arm({"rows": "pieces"}, training={"mix": "both"}),  # knows the words, and nothing of the text
     "random-both": Arm({"rows": "pieces"}, training={"mix": "both"}, peer="random"),
-    "self-training": Arm({"rows": "form"}, training={"mix": "both"}, self_training=True),
-    "base-self-training": Arm(self_training=True),  # the control of self-training
     "identity": Arm({"rows": "map"}, map={"method": "identity"}),
     "random": Arm({"rows": "map"}, map={"method": "random"}),
     "pretrain": Arm(pretraining={**_PRETRAINING, "words": 100_000, "head_steps": 20}),

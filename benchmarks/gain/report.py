@@ -24,14 +24,12 @@ expanded view are single passes. The control is the mean of two base models that
 cost of two passes. Unseen: entities with a word that the training examples lack, pooled. Seconds are those of a run,
 test included.
 """
-PIECES, SELF_TRAINED_BASE = "pieces-both", "base-self-training"
+PIECES = "pieces-both"
 COMPARISONS: dict[str, tuple[str, str]] = {
     "pooled to base": ("mean", BASE),
     "pooled to control": ("mean", CONTROL),
     "pooled to pieces-both": ("mean", PIECES),
-    "pooled to base-self-training": ("mean", SELF_TRAINED_BASE),
     "base view to base": ("base", BASE),
-    "base view to base-self-training": ("base", SELF_TRAINED_BASE),
     "expanded view to base": ("expanded", BASE),
     "unseen to base": ("mean unseen", BASE),
     "unseen to control": ("mean unseen", CONTROL),

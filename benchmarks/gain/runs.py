@@ -199,8 +199,6 @@ class Lab:
             "seed": seed,
             "control": arm == CONTROL,
         }
-        if ARMS[arm].self_training:
-            settings["self-training"] = hash_file(self._corpus(cell))
         if ARMS[arm].averaged_with and arm != CONTROL:  # the first records say "control" instead
             settings["averaged with"] = ARMS[arm].averaged_with
         if ARMS[arm].trial:
@@ -244,7 +242,6 @@ class Lab:
             max_tokens=self.limits.max_tokens,
             seeds=(run.seed + OTHER_SEED * bool(arm.averaged_with),),
             save_logits=True,
-            unlabelled=str(self._corpus(cell)) if arm.self_training else None,
         )
         with stacked(arm.trial) if arm.trial else nullcontext():
             return finetune(replace(self.session, out=self.work / "running" / run.key), request)

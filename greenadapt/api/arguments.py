@@ -69,11 +69,6 @@ def corpus_of(data: Data, root: Path) -> str:
     return fspath(data) if is_named(data) else _keep(data, root, "corpus")[0]
 
 
-def text_source(data: Data, root: Path, argument: str) -> str:
-    """The file of texts: a path as it is; texts or records are written into ``root``."""
-    return fspath(data) if is_named(data) else str(_keep(data, root, argument)[1])
-
-
 def labelled_sources(data: Data | None, root: Path, argument: str) -> tuple[str, ...]:
     """Files (or ids of data sets) of labelled examples: paths as they are; records are written into ``root``.
 

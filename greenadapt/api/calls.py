@@ -12,7 +12,6 @@ from greenadapt.api.arguments import (
     make_session,
     refuse_unused,
     single_labelled_source,
-    text_source,
 )
 from greenadapt.api.models import AdaptedModel, EncoderModel, TaskModel, folder_of
 from greenadapt.config import (
@@ -115,7 +114,6 @@ def finetune(
     out: str | PathLike[str] | None = None,
     seeds: NumberOfSeeds | tuple[Seed, ...] = 1,
     training: TrainConfig = TrainConfig(),
-    unlabelled: Data | None = None,
     memory: Encoder | None = None,
     memory_config: MemoryConfig = MemoryConfig(),
     preset: Literal["paper"] | None = None,
@@ -137,8 +135,6 @@ def finetune(
         out: The folder of the model, in place of one in ``runs`` below the current folder.
         seeds: Number of models to train, each with its seed, from 0; or the seeds.
         training: How the model is trained; what it does not set, greenadapt chooses.
-        unlabelled: Text of the domain without labels, or its path: a first model labels sentences of it, and the model
-            learns from these, too. For NER.
         memory: A general model whose states the trained one sees (G-MAP), or ``"base"``.
         memory_config: How the trained model reads these states.
         preset: ``"paper"`` for the settings of the paper, where the configurations do not set them.
@@ -167,7 +163,6 @@ def finetune(
         "train": labelled_sources(train, root, "train"),
         "dev": single_labelled_source(dev, root, "dev"),
         "test": single_labelled_source(test, root, "test"),
-        "unlabelled": None if unlabelled is None else text_source(unlabelled, root, "unlabelled"),
     }
     settings = {"training": training, "memory_config": memory_config, "max_tokens": options.max_tokens}
     explicit = training.explicit | described.explicit

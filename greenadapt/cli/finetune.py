@@ -29,20 +29,12 @@ _SESSION = ("workspace", "max_time", "max_tokens", "cluster", "gpus_each")
 _OF_MANY_TASKS = parameters_of(AdapterConfig, SamplingConfig)
 _OF_ONE_TASK = (
     *("task", "train", "dev", "test", *parameters_of(TaskConfig)),
-    *("unlabelled", "save_logits", "compare", "reference"),
+    *("save_logits", "compare", "reference"),
 )
 
 
 Dev = Annotated[str | None, option("--dev", "Labelled file to evaluate on after every epoch.", Panel.DATA)]
 Test = Annotated[str | None, option("--test", "Labelled file to evaluate on at the end.", Panel.DATA)]
-Unlabelled = Annotated[
-    str | None,
-    option(
-        "--unlabelled",
-        "For NER: text of the domain. A first model labels its sentences; the final one learns from these, too.",
-        Panel.DATA,
-    ),
-]
 SaveLogits = Annotated[bool, option("--save-logits", "Save the logits of the test set.", Panel.DATA)]
 PresetOption = Annotated[
     Preset | None,
@@ -95,7 +87,6 @@ def finetune(
     save_logits: SaveLogits = False,
     preset: PresetOption = None,
     training: Annotated[TrainConfig, Pick(**dict.fromkeys(CHOSEN_FOR_TRAINING))],
-    unlabelled: Unlabelled = None,
     seeds: Seeds = 1,
     seed: FirstSeed = 0,
     tasks: TasksFile = None,
@@ -143,7 +134,6 @@ def finetune(
         train=tuple(train or ()),
         dev=dev,
         test=test,
-        unlabelled=unlabelled,
         save_logits=save_logits,
         training=training,
         adapter=adapter,

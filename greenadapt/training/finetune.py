@@ -23,7 +23,7 @@ from greenadapt.models.forward import TorchRunner
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel, MemoryReader
 from greenadapt.models.rows import Rows
-from greenadapt.models.streaming import Inference, MemoryInput, ViewOutputs, pool_views, stream_task
+from greenadapt.models.streaming import Inference, MemoryInput, ViewOutputs, stream_task
 from greenadapt.models.weights import (
     begin_memory,
     open_model,
@@ -34,7 +34,7 @@ from greenadapt.models.weights import (
 )
 from greenadapt.models.word_vector_map import attach_word_vectors
 from greenadapt.models.word_vectors import WordVectorReader
-from greenadapt.progress import Bar, Progress
+from greenadapt.progress import Progress
 from greenadapt.store.arrays import write_arrays
 from greenadapt.store.files import Json, replacing, write_json, write_lines
 from greenadapt.tasks.base import Encoder, Item, TaskData
@@ -45,7 +45,6 @@ from greenadapt.training.loop import RunRecord, Step, Training
 from greenadapt.training.sampling import BatchSampler
 from greenadapt.vectors.stacked import StackedVectors
 
-_REPEATED = 5  # times, beside predicted examples
 _REMEMBERED = 10
 _LEARNT = 0.01
 """A training loss at which nearly all of the training labels are learnt."""
@@ -66,10 +65,6 @@ class FinetuneSetup:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     max_tokens: int = SessionOptions.max_tokens
     save_logits: bool = False
-    unlabelled: Sequence[Any] = ()
-    """Sentences without labels, which a first model labels; only for a single task."""
-    self_labelled: Sequence[Any] = ()
-    """Sentences that the first model has labelled; the training examples are repeated beside them."""
     general: GeneralModel | None = None
     """The general model that is the memory of the trained one."""
     word_vectors: StackedVectors | None = None
@@ -93,10 +88,6 @@ class FinetuneSetup:
         """Looks up the vectors of the trained model's inputs."""
         table = self.word_vectors
         return None if table is None else WordVectorReader.of(self.first_encoder.tokenizer, table)
-
-    def training_examples(self, data: TaskData) -> Sequence[Any]:
-        """The examples that a task is trained on."""
-        return [*_REPEATED * list(data.train), *self.self_labelled] if self.self_labelled else data.train
 
     def inputs(self, data: TaskData, kind: str, name: str) -> list[Item]:
         """The inputs of a set of ``kind`` ``dev`` or ``test``, tokenized once for all seeds.
@@ -167,8 +158,6 @@ class SingleTask:
     def counts(self, n_inputs: Mapping[str, int]) -> Json:
         """The number of examples by set, of ``inputs`` of the training examples, and of ``rows``."""
         counts = self._counts(self._setup.tasks[0], n_inputs)
-        if self._setup.self_labelled:
-            counts["unlabelled"] = len(self._setup.self_labelled)
         return {**counts, **{kind: sum(counts[kind].values()) for kind in ("dev", "test")}, **self._n_rows}
 
     def _counts(self, data: TaskData, n_inputs: Mapping[str, int]) -> Json:
@@ -245,10 +234,7 @@ class FinetuneRun:
         folder.mkdir(parents=True, exist_ok=True)
         self.state = folder / STATE
         self.record = _Record()
-        items = {
-            data.name: data.task.training(setup.training_examples(data), data.encoder, seed, setup.progress)
-            for data in setup.tasks
-        }
+        items = {data.name: data.task.training(data.train, data.encoder, seed, setup.progress) for data in setup.tasks}
         if empty := [name for name, inputs in items.items() if name and not inputs]:
             raise InputError(f"task {empty[0]} has no examples to train on", "give training files that have some")
         measured = (setup.inputs(data, kind, name) for kind in ("dev", "test") for data, name in self._sets(kind))
@@ -273,16 +259,6 @@ class FinetuneRun:
             self.record = _Record.of_state(self.state)
             setup.progress.note(f"seed {self.seed}: resuming from step {self.training.number:,}")
         self.training.run(self.state, self.record, setup.progress, f"seed {self.seed}", self._after_step, later)
-
-    def predictions(self, bar: Bar) -> Iterator[Json]:
-        """The predictions of the trained model for the test set of a single task, which needs no labels."""
-        [data] = self.setup.tasks
-        if self.setup.train.keep == "best":
-            self._read_best()
-        pool = self.setup.train.pool if data.encoder.has_words else "base"
-        for output in self._outputs(data, "test", "test"):
-            bar.advance(1)
-            yield data.task.decode(output.example, pool_views(output, pool))
 
     def finish(self, model_folder: Path) -> None:
         """Measure on the test sets, write the scores and the predictions, and the model into ``model_folder``.

@@ -33,7 +33,6 @@ class Purpose(IntEnum):
     MASKING = 4
     EVALUATION = 5
     TASK = 6
-    SELF_TRAINING = 7
 
 
 def random_bits(n: int, *key: int) -> "np.ndarray[Any, np.dtype[np.uint64]]":

@@ -142,8 +142,8 @@ def test_finetune_writes_what_the_command_writes(tiny_model: TinyModel, tmp_path
     ("words", "settings"),
     [
         (
-            ("--epochs", 3, "--seeds", 2, "--seed", 5, "--decoding", "argmax", "--unlabelled", "texts.txt"),
-            {"training": TrainConfig(epochs=3), "seeds": (5, 6), "unlabelled": "texts.txt"},
+            ("--epochs", 3, "--seeds", 2, "--seed", 5, "--decoding", "argmax"),
+            {"training": TrainConfig(epochs=3), "seeds": (5, 6)},
         ),
         (("--adapter", "lhuc", "--memory", "other"), {"adapter": AdapterConfig("lhuc"), "memory": "other"}),
     ],

@@ -172,9 +172,8 @@ def test_every_setting_of_training(requested: Requested, files: tuple[object, ..
     }  # fmt: skip
     assert [name for name, default in asdict(TrainConfig()).items() if settings[name] == default] == []
     options = as_options({**settings, "save_logits": True, "seed": 3, "seeds": 2})
-    request = requested(*files, "--dev", "test.tsv", "--unlabelled", "text.txt", *options)
+    request = requested(*files, "--dev", "test.tsv", *options)
     assert request.training == TrainConfig(**settings)
-    assert request.unlabelled == "text.txt"
     assert (request.save_logits, request.seeds) == (True, (3, 4))
     recorded = {**settings, "save_logits": True, "seeds": [3, 4]}
     assert request.config() == {**TaskConfig(**CHOSEN_FOR_ENTITIES).settings(), **recorded}

@@ -70,9 +70,9 @@ def finetune(session: Session, request: FinetuneRequest) -> Result:
 
 
 def replace_model(request: FinetuneRequest, model: str) -> FinetuneRequest:
-    """The request for another ``model``, without self-training and word vectors if it has no added words."""
+    """The request for another ``model``, without word vectors if it has no added words."""
     if not has_added_words(starting_model(model).folder):
-        request = replace(request, unlabelled=None, training=replace(request.training, word_vectors=False))
+        request = replace(request, training=replace(request.training, word_vectors=False))
     return replace(request, model=model)
 
 

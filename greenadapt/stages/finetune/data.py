@@ -1,28 +1,17 @@
-"""The data of a fine-tuning: the labelled examples of each task, and sentences without labels."""
+"""The data of a fine-tuning: the labelled examples of each task."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
-
-import numpy as np
 
 from greenadapt.checkpoints.layout import set_name
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError, UsageError
-from greenadapt.inference.entries import read_entries
-from greenadapt.inference.search.paragraphs import sentence_gaps
 from greenadapt.progress import PrefixedProgress, Progress
-from greenadapt.store.files import Json
 from greenadapt.tasks.base import Encoder, Task, TaskData, make_task
 from greenadapt.tasks.metrics import choose_metric
 from greenadapt.tasks.tasks_file import TaskEntry
-
-_UNLABELLED_PER_LABELLED, _MOST_UNLABELLED = 40, 20_000
-_FEWEST_WORDS, _MOST_WORDS = 5, 60
-"""Words of a sentence without labels."""
 
 
 def read_task_data(
@@ -59,56 +48,6 @@ def read_task_data(
             adapter=adapter,
             metric=choose_metric(entry.metric, task, "tasks file"),
         )
-
-
-def read_unlabelled(data: TaskData, source: str, progress: Progress) -> list[Any]:
-    """Sentences of 5 to 60 words from text, JSON lines or CoNLL columns, as ``predict`` reads them, in random order.
-
-    Text is cut into sentences. A random sample of 40 for each training example, the same in every run. Raises
-    ``InputError`` if there is none.
-    """
-    n = min(_UNLABELLED_PER_LABELLED * len(data.train), _MOST_UNLABELLED)
-    sample: list[tuple[str | Json, str]] = []
-    random = np.random.default_rng(0)
-    for number, entry in enumerate(
-        read_entries(_Raw(data.task.name, data.task.settings().get("columns", ())), source, None, progress)
-    ):
-        if number < n:
-            sample.append(entry.example)
-        elif (row := int(random.integers(number + 1))) < n:  # Vitter's algorithm R
-            sample[row] = entry.example
-    sentences: list[Any] = []
-    for i in random.permutation(len(sample)).tolist():
-        record, where = sample[i]
-        examples = (data.task.example(sentence, where) for sentence in _sentences(record))
-        sentences += [example for example in examples if _FEWEST_WORDS <= len(example.words) <= _MOST_WORDS]
-        if len(sentences) >= n:
-            break
-    if not sentences:
-        raise InputError(
-            f"--unlabelled {source} has no sentence of {_FEWEST_WORDS} to {_MOST_WORDS} words", "give a file with text"
-        )
-    return sentences[:n]
-
-
-def _sentences(record: str | Json) -> list[str | Json]:
-    """The sentences of a text; tokens are left as they are."""
-    text = record if isinstance(record, str) else record.get("text")
-    if not isinstance(text, str) or "tokens" in record:
-        return [record]
-    gaps = [(0, 0), *sentence_gaps(text, 0, len(text)), (len(text), len(text))]
-    return [text[begin:end] for (_, begin), (end, _) in pairwise(gaps)]
-
-
-@dataclass(frozen=True)
-class _Raw:
-    """A reader of raw entries: only those in the sample become examples."""
-
-    name: str
-    columns: Sequence[str]
-
-    def example(self, record: str | Json, where: str) -> tuple[str | Json, str]:
-        return record, where
 
 
 def _sets(task: Task[Any], kind: str, entry: TaskEntry, progress: Progress) -> dict[str, list[Any]]:

@@ -76,8 +76,6 @@ class FinetuneRequest:
     seeds: tuple[int, ...] = (0,)
     save_logits: bool = False
     """Whether to keep the logits of both views on the test set; for a single task only."""
-    unlabelled: str | None = None
-    """A file of text without labels, for self-training; for NER only."""
     memory: str | None = None
     """The general model whose states the trained one sees (G-MAP, arXiv 2212.03613), or ``base``."""
     memory_config: MemoryConfig = field(default_factory=MemoryConfig)
@@ -158,7 +156,6 @@ class FinetuneRequest:
         if self.memory is not None and self.training.word_vectors:
             raise UsageError("--word-vectors does not go with a memory", "leave out one of them")
         self._check_adapter()
-        self._check_unlabelled()
         if not all(entry.train for entry in self.tasks):
             raise UsageError("nothing to train on", "give --train FILE")
         if not any(entry.dev for entry in self.tasks):
@@ -180,14 +177,6 @@ class FinetuneRequest:
                 "--strategy logits shares a single head with the general model, and each task has its own",
                 "leave out --tasks, or choose another --strategy",
             )
-
-    def _check_unlabelled(self) -> None:
-        if self.unlabelled is None:
-            return
-        if self.memory is not None:
-            raise UsageError("--unlabelled and a memory exclude each other", "leave out one of them")
-        if any(entry.config.task != "ner" for entry in self.tasks):
-            raise UsageError(f"--unlabelled is for NER, this is {self.tasks[0].config.task}", "leave it out")
 
     @property
     def is_plain(self) -> bool:
@@ -223,8 +212,6 @@ class FinetuneRequest:
             sources |= {f"{task}train {number}": source for number, source in enumerate(entry.train, 1)}
             for kind, sets in (("dev", entry.dev), ("test", entry.test)):
                 sources |= {f"{task}{kind}{f' {name}' if entry.name else ''}": file for name, file in sets.items()}
-        if self.unlabelled is not None:
-            sources["unlabelled"] = self.unlabelled
         return sources
 
 
@@ -241,7 +228,7 @@ def make_request(
     for name, paper in papers.items() if is_paper else ():
         values = {setting: value for setting, value in paper.items() if setting not in explicit}
         fields[name] = replace(fields[name], **values)
-    others = ("adapter", "sampling") if is_one else ("train", "dev", "test", "unlabelled", "save_logits")
+    others = ("adapter", "sampling") if is_one else ("train", "dev", "test", "save_logits")
     fields = {name: value for name, value in fields.items() if name not in others}
     if not isinstance(tasks, TaskConfig):
         return FinetuneRequest(model, read_tasks_file(tasks, is_paper=is_paper), **fields)

@@ -29,7 +29,7 @@ from greenadapt.corpus.opening import require_source, source_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.models.adapters.shape import AdapterShape, layer_parts
 from greenadapt.progress import PrefixedProgress, Silent
-from greenadapt.stages.finetune.data import read_task_data, read_unlabelled
+from greenadapt.stages.finetune.data import read_task_data
 from greenadapt.stages.finetune.request import FinetuneRequest, StartingModel
 from greenadapt.stages.session import FINETUNE, RUNS, Session, card_origin, data_name, join_names
 from greenadapt.store.files import Json, write_json
@@ -182,7 +182,7 @@ class Finetuning:
             self.config(),
             self.inputs,
             named={"model": model_facts(self.start.model)},
-            checkpoints=(f"{SEEDS}/*/{STATE}", f"{SEEDS}/*/.first/{STATE}", f"{SEEDS}/*/{SCORES}"),
+            checkpoints=(f"{SEEDS}/*/{STATE}", f"{SEEDS}/*/{SCORES}"),
             card=self.card,
         )
 
@@ -307,8 +307,6 @@ class Finetuning:
         tasks = tuple(read_task_data(entry, checkpoint, request.adapter, session.progress) for entry in request.tasks)
         start.report(tasks[0].encoder, session.progress, word_vectors=request.training.word_vectors)
         request.note_chosen(len(tasks[0].train), session.progress, has_words=tasks[0].encoder.has_words)
-        file = request.unlabelled
-        unlabelled = [] if file is None else read_unlabelled(tasks[0], file, session.progress)
         for name, source in request.sources().items():  # another model may have been trained in between
             if source_input(source)["sha256"] != self.inputs[name]["sha256"]:
                 raise InputError(
@@ -328,7 +326,6 @@ class Finetuning:
             progress=session.progress,
             sampling=request.sampling,
             save_logits=request.save_logits,
-            unlabelled=unlabelled,
             general=None if start.memory is None else GeneralModel.open(start.memory),
             word_vectors=StackedVectors.open(vectors) if request.training.word_vectors else None,
             hint_seed=None if any(entry.dev or entry.fold for entry in request.tasks) else request.seeds[0],
@@ -433,10 +430,6 @@ def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int, later
     from greenadapt.training.finetune import FinetuneRun
 
     folder = work / SEEDS / str(seed)
-    if setup.unlabelled:
-        from greenadapt.training.self_training import second_setup
-
-        setup = second_setup(setup, seed, folder)
     run = FinetuneRun(setup, seed, folder)
     run.train(later)
     run.finish(work if seed == first else folder)
