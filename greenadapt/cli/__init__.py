@@ -148,13 +148,9 @@ def _options(
 def main() -> None:
     """Run the command line."""
     from greenadapt.cli.output.console import warn_in_words
+    from greenadapt.workers import shorten_spinning
 
-    # Read when torch and numpy are imported. A thread that waits for work spins briefly: to spin for longer takes the
-    # cores from others, and to sleep at once makes training on an idle machine longer by a tenth.
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-        os.environ.setdefault("KMP_BLOCKTIME", "0")  # of LLVM's and Intel's OpenMP, in ms
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # 2⁴ cycles
+    shorten_spinning()
     exit_on_sigterm()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

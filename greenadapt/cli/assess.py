@@ -63,7 +63,7 @@ def assess(
     the labelled examples but one, and predict that one. Finished folds are kept in the workspace.
 
     Without --train, each recipe predicts the rows of held-out words as if these were new. A predicted row is compared
-    with the model's own by cosine, and by whether that is the nearest one.
+    with the model's own by cosine, and by whether that is among the ten nearest.
     """
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import print_folds, print_rows

@@ -158,4 +158,6 @@ def finetune(
         print_interval(scores["main"], rows[0]["score"], rows[0]["interval"], rows[0], len(request.seeds))
     if len(rows) > 1:
         print_comparison(rows)
+        if training.max_steps is not None:
+            session.progress.note("few steps can show a gain that longer training does not: see --max-steps")
     print_results(comparison.results, as_json=False)

@@ -108,7 +108,7 @@ def assessment(result: Json) -> list[str]:
     elif result["verdict"] == "unclear":
         lines = [f"No clear difference: {gain}. Keep the base model."]
     else:
-        lines = [f"No verdict, since --max-steps ended the trainings early: {gain}. Leave it out for one."]
+        lines = [f"No verdict, since --max-steps ended the trainings early; so far {gain}. For one, leave it out."]
     if better:
         best = max(better, key=lambda row: float(row["score"]))
         lines.append(

@@ -80,8 +80,9 @@ def _lines(result: Result, *, is_last: bool) -> list[str]:
 
 
 def _corpus_in_words(counts: Json) -> str:
-    text = f"{pluralize(counts['documents'], 'document')}, {pluralize(counts['tokens'], 'word')}"
-    return text + (f", {pluralize(counts['duplicates'], 'duplicate')} left out" if counts["duplicates"] else "")
+    n_duplicates, words = counts["duplicates"], pluralize(counts["tokens"], "word")
+    kept = f"{pluralize(counts['documents'] - n_duplicates, 'document')}, {words}"
+    return kept + (f"; {pluralize(n_duplicates, 'duplicate')} left out" if n_duplicates else "")
 
 
 def _without_rows(counts: Json) -> str:
@@ -190,7 +191,7 @@ def _describe_unfinished(row: Json) -> list[str]:
     text = f"{row['name']}: {byte_size(row['bytes'])}, changed {local_time(row['changed'])}{spent}"
     if row["writer"]:
         return [f"Being made: {text} by {row['writer']}", f"  {row['folder']}"]
-    return [f"Unfinished: {text}; the same command resumes it or starts over", f"  {row['folder']}"]
+    return [f"Unfinished: {text}; the same command resumes it; or remove the folder", f"  {row['folder']}"]
 
 
 def local_time(iso: str) -> str:
