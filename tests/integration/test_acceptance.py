@@ -269,7 +269,7 @@ sys.argv = ["greenadapt", *arguments]
 main()
 """
 MOMENTS = [  # in the order of the pipeline: the same workspace goes through both of them
-    ("os.rename", r"/\.w2v-[^/]+/training/checkpoint\.part$", 2),  # the checkpoint of the first epoch is there
+    ("os.rename", r"/\.w2v-[^/]+/training/\.checkpoint\.safetensors\.part$", 2),  # the first epoch is saved
     ("os.rename", r"/\.expand-[^/]+$", 1),
 ]
 
