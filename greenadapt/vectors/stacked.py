@@ -7,13 +7,14 @@ A word's vector v (k,) is made from that of ``w2v``, w (dim,): with m the mean o
 where the rows of P (k, dim) are the principal directions of all words.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
-from greenadapt.store.arrays import Array, ArrayFile, Float64Array, Sequences, require_finite, row_blocks, write_arrays
+from greenadapt.store.arrays import Array, ArrayFile, FloatArray, IntArray, Sequences, require_finite, write_arrays
 from greenadapt.tokenization.vocabulary import BaseVocabulary
 from greenadapt.vectors.word_vectors import WordVectors
 
@@ -45,12 +46,13 @@ class StackedVectors:
     def of(cls, vectors: WordVectors, vocabulary: BaseVocabulary) -> "StackedVectors":
         """Those of ``vectors`` whose words have pieces other than ``[UNK]``, reduced to ``DIM`` numbers each."""
         pieces = vocabulary.pieces(vectors.words)
-        known = np.array([vocabulary.unk_id not in ids for ids in pieces], bool)
-        matrix = np.asarray(vectors.matrix, np.float32)[known]
-        scaled = matrix - matrix[:_FREQUENT].mean(0)
-        scaled *= np.sqrt(vectors.dim) / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1e-9)
-        reduced = scaled if vectors.dim <= DIM else scaled @ _principal_directions(scaled).T.astype(np.float32)
-        return cls(Sequences.of(pieces).take(known), reduced.astype(np.float16))
+        rows = np.flatnonzero([vocabulary.unk_id not in ids for ids in pieces])
+        blocks = partial(_scaled_blocks, vectors.matrix, rows)
+        directions = np.eye(vectors.dim, dtype=np.float32)
+        if vectors.dim > DIM:
+            directions = _principal_directions(blocks())
+        reduced = [(block @ directions.T).astype(np.float16) for block in blocks()]
+        return cls(Sequences.of(pieces).take(rows), np.concatenate(reduced))
 
     def write(self, path: Path) -> None:
         """Write one safetensors file."""
@@ -64,7 +66,16 @@ class StackedVectors:
         return cls(Sequences(file["pieces"], file["offsets"]), file["vectors"])
 
 
-def _principal_directions(matrix: Array) -> Float64Array:
-    """The ``DIM`` eigenvectors of Xᵀ X with the largest eigenvalues, (DIM, dim), of X (n, dim)."""
-    products = sum(block.astype(np.float64).T @ block for block in row_blocks(matrix))
-    return np.linalg.eigh(products)[1][:, ::-1][:, :DIM].T
+def _scaled_blocks(matrix: Array, rows: IntArray) -> Iterator[FloatArray]:
+    """√dim · (w - m) / ‖w - m‖ of the rows w of ``matrix``, m being the mean of the first of them, in blocks."""
+    mean = np.asarray(matrix[rows[:_FREQUENT]], np.float32).mean(0) if len(rows) else 0
+    for begin in range(0, max(1, len(rows)), _FREQUENT):
+        block = np.asarray(matrix[rows[begin : begin + _FREQUENT]], np.float32) - mean
+        block *= np.sqrt(matrix.shape[1]) / np.maximum(np.linalg.norm(block, axis=1, keepdims=True), 1e-9)
+        yield block
+
+
+def _principal_directions(blocks: Iterable[FloatArray]) -> FloatArray:
+    """The ``DIM`` eigenvectors of Xᵀ X with the largest eigenvalues, (DIM, dim); ``blocks`` are the rows of X."""
+    products = np.sum([(block.T @ block).astype(np.float64) for block in blocks], axis=0)
+    return np.linalg.eigh(products)[1][:, ::-1][:, :DIM].T.astype(np.float32)
