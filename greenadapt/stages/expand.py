@@ -164,7 +164,7 @@ def write_adapted(expansion: Expansion, work: Path) -> int:
     copy_side_files(folder, work)
     copy_task(folder, work)
     if vocabulary.kind == "wordpiece" and not (work / WORD_VECTORS_FILE).is_file():  # a task model keeps its own
-        StackedVectors.of(expansion.vectors, vocabulary).write(work / WORD_VECTORS_FILE)
+        StackedVectors.of(expansion.vectors, vocabulary, entries.words).write(work / WORD_VECTORS_FILE)
     AddedWords.build(entries, vocabulary, first_id, config.oov).write(work / WORDS_FILE)
     return export_tokenizers(vocabulary, folder, work, entries, first_id, config.oov)
 

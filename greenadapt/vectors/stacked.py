@@ -7,7 +7,7 @@ A word's vector v (k,) is made from that of ``w2v``, w (dim,): with m the mean o
 where the rows of P (k, dim) are the principal directions of all words.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -43,10 +43,16 @@ class StackedVectors:
         return {key: row for row, key in enumerate(self.pieces.as_bytes())}
 
     @classmethod
-    def of(cls, vectors: WordVectors, vocabulary: BaseVocabulary) -> "StackedVectors":
-        """Those of ``vectors`` whose words have pieces other than ``[UNK]``, reduced to ``DIM`` numbers each."""
-        pieces = vocabulary.pieces(vectors.words)
-        rows = np.flatnonzero([vocabulary.unk_id not in ids for ids in pieces])
+    def of(cls, vectors: WordVectors, vocabulary: BaseVocabulary, added: Collection[str]) -> "StackedVectors":
+        """Those of the ``added`` words and of words that are one piece, reduced to ``DIM`` numbers each.
+
+        No other word of the text gets into the model's folder. Words that are ``[UNK]`` have no vector.
+        """
+        pieces, added = vocabulary.pieces(vectors.words), frozenset(added)
+        words = zip(vectors.words, pieces, strict=True)
+        rows = np.flatnonzero(
+            [vocabulary.unk_id not in ids and (len(ids) == 1 or word in added) for word, ids in words]
+        )
         blocks = partial(_scaled_blocks, vectors.matrix, rows)
         directions = np.eye(vectors.dim, dtype=np.float32)
         if vectors.dim > DIM:

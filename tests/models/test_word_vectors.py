@@ -51,7 +51,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def table_of(folder: Path, words: list[str], dim: int = 6) -> StackedVectors:
     matrix = np.random.default_rng(0).normal(size=(len(words), dim)).astype(np.float32)
     vectors = WordVectors(words, np.ones(len(words), np.int64), matrix)
-    return StackedVectors.of(vectors, BaseVocabulary(DualTokenizer.load(folder).base))
+    return StackedVectors.of(vectors, BaseVocabulary(DualTokenizer.load(folder).base), words)
 
 
 def features_of(encoder: Encoder, texts: list[list[str]], view: str) -> tuple[Features, list[Any]]:
@@ -85,7 +85,7 @@ def test_vectors_are_centred_of_one_length_and_reduced_by_principal_directions(t
     draw = np.random.default_rng(1)
     matrix = (draw.normal(size=(300, 200)) @ np.diag(0.98 ** np.arange(200)) + 1).astype(np.float32)
     vocabulary = BaseVocabulary(DualTokenizer.load(folder).base)
-    table = StackedVectors.of(WordVectors(words, np.ones(300, np.int64), matrix), vocabulary)
+    table = StackedVectors.of(WordVectors(words, np.ones(300, np.int64), matrix), vocabulary, words)
     centred = matrix - matrix.mean(0)
     scaled = centred / np.linalg.norm(centred, axis=1, keepdims=True) * np.sqrt(200)
     u, s, _ = svds(scaled.astype(np.float64), k=DIM)
@@ -94,8 +94,13 @@ def test_vectors_are_centred_of_one_length_and_reduced_by_principal_directions(t
     assert len(table.row_of) == 300
 
 
-def test_words_that_the_tokenizer_does_not_know_have_no_vector(tiny_model: TinyModel, tmp_path: Path) -> None:
+def test_only_words_of_the_model_have_a_vector(tiny_model: TinyModel, tmp_path: Path) -> None:
     folder = adapted(tiny_model)
+    vocabulary, pair = BaseVocabulary(DualTokenizer.load(folder).base), ["heart", "tachycardia"]
+    vectors = WordVectors([*pair, "coronavirus"], np.ones(3, np.int64), np.eye(3, dtype=np.float32))
+    (heart,) = StackedVectors.of(vectors, vocabulary, ()).pieces.values
+    assert vocabulary.tokenizer.id_to_token(int(heart)) == "heart"
+    assert len(StackedVectors.of(vectors, vocabulary, pair).pieces) == 2
     table = table_of(folder, ["heart", "心", "virus"])
     assert len(table.pieces) == len(table.matrix) == 2
     table.write(tmp_path / "table")
