@@ -23,7 +23,11 @@ def test_all_kinds_of_tasks(tiny_model: TinyModel, tmp_path: Path) -> None:
     of_all_kinds = request(tmp_path, model, NAMES, seeds=(4, 9))
     dev = {"a": str(task_file(tmp_path, "ill.1", "dev")), "b": str(task_file(tmp_path, "ill.1", "test"))}
     chosen = replace(of_all_kinds.tasks[1], dev=dev, metric="by_class.ill.f1")
-    of_all_kinds = replace(of_all_kinds, tasks=(of_all_kinds.tasks[0], chosen, *of_all_kinds.tasks[2:]))
+    of_all_kinds = replace(
+        of_all_kinds,
+        tasks=(of_all_kinds.tasks[0], chosen, *of_all_kinds.tasks[2:]),
+        training=replace(of_all_kinds.training, word_vectors=True),
+    )
     in_folder = session(tmp_path, "many")
     result = finetune(in_folder, of_all_kinds)
     folder, scores = verify_result(result).folder, read_described(result.folder / SCORES)
