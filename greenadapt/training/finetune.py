@@ -245,7 +245,12 @@ class FinetuneRun:
         self.model = self._parts.model
         self._memory = self._attach([*chain(*items.values())])
         self._parts.freeze()
-        self._datasets = {data.name: self._make_dataset(data, items[data.name]) for data in setup.tasks}
+        self._datasets: dict[str, TaskDataset] = {}
+        for data in setup.tasks:
+            dataset = TaskDataset.of(
+                items[data.name], self.rows, data.task.head, data.encoder.special.pad, self._memory
+            )
+            self._datasets[data.name] = replace(dataset, task=data.name or None, n_examples=len(data.train))
         sampler = BatchSampler([*self._datasets.values()], setup.train, seed, setup.sampling)
         self.training = Training(self.model, sampler, setup.machine, setup.max_tokens)
 
@@ -288,10 +293,6 @@ class FinetuneRun:
         with replacing(self.folder / SCORES) as part:
             n_inputs = {name: dataset.n_items for name, dataset in self._datasets.items()}
             write_json(part, scores | {"counts": self._parts.counts(n_inputs)})
-
-    def _make_dataset(self, data: TaskData, items: Sequence[Item]) -> TaskDataset:
-        dataset = TaskDataset.of(items, self.rows, data.task.head, data.encoder.special.pad, self._memory)
-        return replace(dataset, task=data.name or None, n_examples=len(data.train))
 
     def _attach(self, items: Sequence[Item]) -> MemoryInput | None:
         """Give the model, which is trained on ``items``, word vectors, or the general model as its memory; returns what
