@@ -465,9 +465,7 @@ class TrainConfig(Config):
     pool: Annotated[
         Pool, Option("Predict by the mean of both tokenizations, or by base or expanded alone.", paper="mean")
     ] = "mean"
-    word_vectors: Annotated[
-        bool, Option("Also read the word vectors of the text that the model was adapted to (WordPiece models).")
-    ] = False
+    word_vectors: Annotated[bool, Option("Also read the word vectors of an adapted model (WordPiece).")] = False
     epochs: Annotated[
         Count,
         Option(

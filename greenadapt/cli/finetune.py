@@ -62,7 +62,7 @@ Reference = Annotated[
     str | None,
     option(
         "--reference",
-        "Also train this third model, and print how much of the gap to it the first one closes.",
+        "Also train this third model, and print the share of the gap to it that is closed.",
         Panel.DATA,
     ),
 ]
