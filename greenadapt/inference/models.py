@@ -18,7 +18,7 @@ from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, pool_views, stream_task
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.models.word_vectors import WordVectorReader
-from greenadapt.store.arrays import Array
+from greenadapt.store.arrays import Array, ArrayFile
 from greenadapt.tasks.base import Encoder, Item, Task, n_outputs
 from greenadapt.vectors.stacked import StackedVectors
 from greenadapt.workers import group, launched_processes, prefetch
@@ -131,7 +131,8 @@ class OpenedModel:
         encoders = [Encoder.of(checkpoint, length) for length in lengths]  # they differ at most in the length
         encoder = encoders[0]
         settings = Inference(options.max_tokens, encoder.special.pad)
-        if (table := word_vectors_of(first)) is not None:
+        if first.settings.get("word_vectors"):
+            table = StackedVectors.open(first.folder / WORD_VECTORS_FILE)
             settings = replace(settings, memory=WordVectorReader.of(encoder.tokenizer, table))
         runner: TorchRunner | GraphRunner
         if is_compiled:
@@ -224,16 +225,12 @@ def open_in_torch(folders: Sequence[TaskFolder]) -> "InferenceModel":
 
     first = folders[0]
     opened = open_task_model(first.weights) if first.name is None else open_tasks(folders)
-    if (table := word_vectors_of(first)) is not None:
+    if first.settings.get("word_vectors"):
         host = opened.model if first.name is None else opened.model.encoder
-        attach_word_vectors(host, table.dim, seed=0)
+        _, dim = ArrayFile(first.folder / WORD_VECTORS_FILE).shape("vectors")
+        attach_word_vectors(host, dim, seed=0)
         read_memory(host, first.weights)
     return opened
-
-
-def word_vectors_of(folder: TaskFolder) -> StackedVectors | None:
-    """The word vectors that a model reads, if it does."""
-    return StackedVectors.open(folder.folder / WORD_VECTORS_FILE) if folder.settings.get("word_vectors") else None
 
 
 def require_one_process(command: str) -> None:

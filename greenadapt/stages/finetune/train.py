@@ -135,7 +135,7 @@ def find_undertrained(seeds: Sequence[Json]) -> dict[int, str]:
     differ only by chance: a seed is also undertrained if its loss is over ``_OUTLYING`` times that of the median seed
     and more than a tenth of ``chance``, since differences of small losses mean nothing.
     """
-    found: dict[int, str] = {}
+    undertrained: dict[int, str] = {}
     for task in dict.fromkeys(task for seed in seeds for task in seed.get("losses", {})):
         trained = [seed for seed in seeds if task in seed.get("losses", {})]
         median = median_low(seed["losses"][task]["last"] for seed in trained)
@@ -144,10 +144,10 @@ def find_undertrained(seeds: Sequence[Json]) -> dict[int, str]:
             knows_by_heart = seed["epochs"] >= _READINGS and "tasks" not in seed and task != "qa"
             ended = f"the training loss of {task} ended at {last:.2g}"
             if last >= chance / (4 if knows_by_heart else 2) > 0:
-                found[seed["seed"]] = f"{ended}, a model that reads nothing has {chance:.2g}"
+                undertrained[seed["seed"]] = f"{ended}, a model that reads nothing has {chance:.2g}"
             elif last > max(_OUTLYING * median, chance / 10):
-                found[seed["seed"]] = f"{ended}, that of other seeds at {median:.2g}"
-    return found
+                undertrained[seed["seed"]] = f"{ended}, that of other seeds at {median:.2g}"
+    return undertrained
 
 
 @dataclass(frozen=True)
@@ -220,12 +220,12 @@ class Finetuning:
         if machine.is_first:
             self.describe(setup, work)
             write_json(work / SCORES, scores)
-            if found := find_undertrained(finished):
-                seeds = f"{'seed' if len(found) == 1 else 'seeds'} {', '.join(map(str, found))}"
+            if undertrained := find_undertrained(finished):
+                seeds = f"{'seed' if len(undertrained) == 1 else 'seeds'} {', '.join(map(str, undertrained))}"
                 n_steps = finished[0]["steps"]
                 longer = "a higher --max-steps" if n_steps == request.training.max_steps else "more --epochs"
                 session.progress.warn(
-                    f"{seeds} learnt too little in {n_steps:,} steps: {next(iter(found.values()))}; "
+                    f"{seeds} learnt too little in {n_steps:,} steps: {next(iter(undertrained.values()))}; "
                     f"try {longer}, another --seed or a lower --learning-rate"
                 )
         totals, task_facts = self.totals(tasks, counts)
