@@ -65,9 +65,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(lab: Lab, options: argparse.Namespace) -> None:
     arms = runnable(with_base(options.arms), lab.session.progress)
-    spread = [arm for arm in arms if not ARMS[arm].trial]  # a trial changes this process
     seeds = _seeds(options)
-    train_first(lab.session, options, [partial(lab.run, *run) for run in _runs_of(lab, options, spread, seeds)])
+    train_first(lab.session, options, [partial(lab.run, *run) for run in _runs_of(lab, options, arms, seeds)])
     records: list[Json] = []
     for seed in seeds:
         records += [lab.run(*run) for run in _runs_of(lab, options, arms, [seed])]

@@ -9,7 +9,7 @@ from typing import Any
 from draws import draw_lines
 
 from gain.peers import Adapted, missing, with_rows_of
-from gain.vectors import VARIANTS
+from gain.vectors import KINDS, with_vectors_of
 from greenadapt.checkpoints.provenance import model_input
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AlignConfig, ExpandConfig, PretrainConfig, TextOptions, TrainConfig, W2VConfig
@@ -37,8 +37,8 @@ class Arm:
     """Of ``W2VConfig``; ``None`` leaves rate and epochs to the size of the text, as ``adapt`` does."""
     training: Options = field(default_factory=dict)
     """Of ``TrainConfig``."""
-    trial: str = ""
-    """A change of the program, of ``VARIANTS``."""
+    other_vectors: str = ""
+    """What the model reads instead of the vectors of its words, of ``KINDS``."""
     averaged_with: str = ""
     """The arm that has another random seed, and is otherwise the same: the mean of both models is measured."""
     peer: str = ""
@@ -56,8 +56,9 @@ class Arm:
 # Masked language modelling in one pass over a part of the text.
 _PRETRAINING: Options = {"epochs": 1, "learning_rate": 2e-4, "heldout": 0.0, "precision": "bfloat16"}
 # What adapt and finetune do without options.
-_BASE_VIEW: Options = {"mix": "base", "pool": "base"}
 _WITHOUT_OPTIONS = Arm({"rows": "form"}, vectors=None, training={"mix": "both"})
+# One pass in the base tokenization.
+_VECTORS = Arm({"rows": "form"}, vectors=None, training={"mix": "base", "pool": "base", "word_vectors": True})
 
 ARMS: dict[str, Arm] = {
     BASE: Arm(),
@@ -77,13 +78,9 @@ ARMS: dict[str, Arm] = {
     "pretrain10": Arm(pretraining={**_PRETRAINING, "words": 1_000_000, "head_steps": 100}),
     "omp": Arm({"rows": "map"}, peer="omp"),
     "focus": Arm({"rows": "map"}, peer="focus"),
-    "vectors": Arm({"rows": "form"}, vectors=None, training={**_BASE_VIEW, "word_vectors": True}),
+    "vectors": _VECTORS,
     "both-vectors": Arm({"rows": "form"}, vectors=None, training={"mix": "both", "word_vectors": True}),
-    # In one pass: the words' vectors beside the states, no added word.
-    **{name: Arm({"rows": "form"}, vectors=None, training=_BASE_VIEW, trial=name) for name in VARIANTS},
-    "both-mid": Arm({"rows": "form"}, vectors=None, training={"mix": "both"}, trial="mid"),
-    "both-late": Arm({"rows": "form"}, vectors=None, training={"mix": "both"}, trial="late"),
-    "both-midlate": Arm({"rows": "form"}, vectors=None, training={"mix": "both"}, trial="midlate"),
+    **{f"vectors-{kind}": replace(_VECTORS, other_vectors=kind) for kind in KINDS},
 }
 """Name → arm."""
 
@@ -125,6 +122,8 @@ def adapted_model(session: Session, corpus: Path, model: str, arm: Arm, folder: 
         expand(replace(session, out=expanded), None, None, rows, aligned)
     if arm.peer:
         expanded = with_rows_of(arm.peer, Adapted(model, corpus, trained, aligned, rows, expanded, session.workers))
+    if arm.other_vectors:
+        expanded = with_vectors_of(arm.other_vectors, expanded)
     return str(expanded)
 
 

@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,6 @@ from trainings import finetune
 from gain.arms import ARMS, CONTROL, adapted_model, changed_settings, described, identity
 from gain.differences import packed, unpacked, unseen_counts
 from gain.sets import LabelledSet, QuestionFold, words_of
-from gain.vectors import stacked
 from greenadapt import __version__
 from greenadapt.checkpoints.layout import LOGITS, SCORES, SEEDS, TASK_FILE, read_described
 from greenadapt.checkpoints.source import find_model
@@ -201,8 +199,8 @@ class Lab:
         }
         if ARMS[arm].averaged_with and arm != CONTROL:  # the first records say "control" instead
             settings["averaged with"] = ARMS[arm].averaged_with
-        if ARMS[arm].trial:
-            settings["trial"] = ARMS[arm].trial
+        if ARMS[arm].other_vectors:
+            settings["vectors"] = ARMS[arm].other_vectors
         return Run(cell, arm, seed, train_config, train, measured, dict(to_plain(settings)))
 
     def _trained(self, run: Run) -> Trained:
@@ -243,8 +241,7 @@ class Lab:
             seeds=(run.seed + OTHER_SEED * bool(arm.averaged_with),),
             save_logits=True,
         )
-        with stacked(arm.trial) if arm.trial else nullcontext():
-            return finetune(replace(self.session, out=self.work / "running" / run.key), request)
+        return finetune(replace(self.session, out=self.work / "running" / run.key), request)
 
     def _corpus(self, cell: Cell) -> Path:
         corpus = self.corpora.get(cell.of.name, self.corpora.get(""))
