@@ -137,7 +137,7 @@ def fine_tune(workspace: Path, workers: int | None, corpus: str, plan: TaskPlan)
         train=(str(workspace / "train.tsv"),),
         test=str(workspace / "test.tsv"),
         task=TaskConfig(**CHOSEN_FOR_ENTITIES),
-        training=TrainConfig(epochs=plan.epochs, learning_rate=plan.learning_rate, mix="both"),
+        training=TrainConfig(epochs=plan.epochs, learning_rate=plan.learning_rate, mix="both", word_vectors=True),
         seeds=plan.seeds,
         save_logits=True,
     )

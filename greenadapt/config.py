@@ -456,16 +456,29 @@ class TrainConfig(Config):
     mix: Annotated[
         Mix,
         Option(
-            "Tokenization to train on: both; one at random, drawn for each example in each epoch (sample) or once "
-            "(fixed), or for each batch (batch); or always base or expanded.",
+            "Tokenization to train on: both; base; expanded; or one at random for each example in each epoch (sample), "
+            "once (fixed) or for each batch (batch).",
             paper="sample",
-            unset="both for a model with added words, else sample",
+            unset="both for added words, else sample",
         ),
     ] = "sample"
     pool: Annotated[
-        Pool, Option("Predict by the mean of both tokenizations, or by base or expanded alone.", paper="mean")
+        Pool,
+        Option(
+            "Predict by the mean of both tokenizations, or by base or expanded alone.",
+            paper="mean",
+            unset="that of --mix, else mean",
+        ),
     ] = "mean"
-    word_vectors: Annotated[bool, Option("Also read the word vectors of an adapted model (WordPiece).")] = False
+    word_vectors: Annotated[
+        bool,
+        Option(
+            "Also read an adapted model's word vectors.",
+            "--word-vectors/--no-word-vectors",
+            panel=Panel.NER,
+            unset="for NER",
+        ),
+    ] = False
     epochs: Annotated[
         Count,
         Option(
@@ -502,7 +515,7 @@ class TrainConfig(Config):
 
 PAPER: dict[str, Any] = paper_values(TrainConfig)
 """Settings of ``TrainConfig`` in arXiv 2004.03354."""
-CHOSEN_FOR_TRAINING = frozenset({"mix", "epochs", "learning_rate", "batch_size", "keep"})
+CHOSEN_FOR_TRAINING = frozenset({"mix", "pool", "word_vectors", "epochs", "learning_rate", "batch_size", "keep"})
 """The settings of ``TrainConfig`` that ``finetune`` chooses for a single task if the user does not set them."""
 
 

@@ -32,7 +32,6 @@ Base = Annotated[
     str | None, option("--base", "Compare with this model [default: the one that was adapted].", Panel.DATA)
 ]
 _NO_DEV = ("pool", "keep", "patience")
-_CHOSEN = CHOSEN_FOR_TRAINING - {*_NO_DEV}
 _SPREAD = ("cluster", "gpus_each")
 _OF_LABELS = (
     *parameters_of(TaskConfig, TrainConfig),
@@ -52,7 +51,7 @@ def assess(
     train: o.TrainFile = None,
     task: Annotated[TaskConfig | None, Pick(task=None, **dict.fromkeys(CHOSEN_FOR_ENTITIES))],
     base: Base = None,
-    training: Annotated[TrainConfig, Pick(without=_NO_DEV, **dict.fromkeys(_CHOSEN))],
+    training: Annotated[TrainConfig, Pick(without=_NO_DEV, **dict.fromkeys(CHOSEN_FOR_TRAINING - {*_NO_DEV}))],
     config: AssessConfig,
     options: Annotated[SessionOptions, Pick("workspace", *_SPREAD, "max_tokens")],
     as_json: o.AsJson = False,
@@ -85,7 +84,7 @@ def assess(
 
         start = find_adapted(session, corpus, model)
         seeds = tuple(range(config.seed, config.seed + config.seeds))
-        automatic = (_CHOSEN | CHOSEN_FOR_ENTITIES.keys()) - explicit
+        automatic = (CHOSEN_FOR_TRAINING | CHOSEN_FOR_ENTITIES.keys()) - explicit
         request = FinetuneRequest.of_one(
             start,
             tuple(train),

@@ -10,8 +10,10 @@ import pytest
 import torch
 from scipy.sparse.linalg import svds
 from scipy.spatial.distance import pdist
+from starlette.testclient import TestClient
 from transformers import AutoModelForTokenClassification
 
+import greenadapt
 from greenadapt.checkpoints.layout import WORD_VECTORS_FILE
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import CompileConfig, ReadingOptions, TaskConfig
@@ -30,6 +32,7 @@ from greenadapt.vectors.stacked import DIM, StackedVectors
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import WORDS, Notes
 from tests.support.predictions import predict
+from tests.support.small_served import HOST, application
 from tests.support.small_tasks import (
     NEW,
     TRAIN,
@@ -166,6 +169,13 @@ def test_a_compiled_model_reads_the_vectors_too(tagged: Path, tmp_path: Path) ->
     rows = predicted(compiled, tmp_path / "test.tsv")
     assert [row["tags"] for row in rows] == [row["tags"] for row in expected]
     np.testing.assert_allclose([row["score"] for row in rows], [row["score"] for row in expected], rtol=1e-4)
+
+
+def test_a_server_reads_the_vectors_too(tagged: Path) -> None:
+    with TestClient(application(tagged.parent, tagged.name), HOST) as client:
+        body = {"texts": ["tachycardia of the heart"]}
+        [answer] = client.post("/predict", json=body).json()["predictions"]
+    assert answer == greenadapt.load(tagged).predict(body["texts"])[0]
 
 
 @pytest.mark.slow

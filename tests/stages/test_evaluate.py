@@ -42,7 +42,7 @@ def labelled(folder: Path, kind: str, n: int = 15, seed: int = 1) -> Path:
 def tuned(kind: str, tiny_model: TinyModel, tmp_path: Path, **changes: Any) -> Result:
     task = replace(SHORT, task=KINDS[kind][0])
     train, test = (str(labelled(tmp_path, kind, n, seed)) for n, seed in ((30, 0), (15, 1)))
-    training = replace(TRAIN, epochs=2)
+    training = replace(TRAIN, epochs=2, word_vectors=kind == "ner")
     request = FinetuneRequest.of_one(str(adapted(tiny_model)), (train,), None, test, task, training, save_logits=True)
     return finetune(session(tmp_path), replace(request, **changes))
 

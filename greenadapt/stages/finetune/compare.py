@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from greenadapt.checkpoints.layout import PREDICTIONS, SEEDS, TASK_FILE, read_described
+from greenadapt.checkpoints.layout import PREDICTIONS, SEEDS, TASK_FILE, WORD_VECTORS_FILE, read_described
 from greenadapt.checkpoints.provenance import starting_model
 from greenadapt.config import MemoryConfig
 from greenadapt.corpus.opening import source_input
@@ -21,7 +21,6 @@ from greenadapt.store.files import Json, read_own_lines
 from greenadapt.store.results import Result
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.metrics import gap_covered, groups_of, interval, paired_bootstrap, resample
-from greenadapt.tokenization.added_words import has_added_words
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,8 @@ def finetune(session: Session, request: FinetuneRequest) -> Result:
 
 
 def replace_model(request: FinetuneRequest, model: str) -> FinetuneRequest:
-    """The request for another ``model``, without word vectors if it has no added words."""
-    if not has_added_words(starting_model(model).folder):
+    """The request for another ``model``, without word vectors if it has none."""
+    if not (starting_model(model).folder / WORD_VECTORS_FILE).is_file():
         request = replace(request, training=replace(request.training, word_vectors=False))
     return replace(request, model=model)
 

@@ -4,9 +4,9 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from greenadapt.checkpoints.layout import MEMORY_FILE, MULTITASK_FILE, TASK_FILE, read_described
+from greenadapt.checkpoints.layout import MEMORY_FILE, MULTITASK_FILE, TASK_FILE, WORD_VECTORS_FILE, read_described
 from greenadapt.checkpoints.provenance import check_model, note_lowercasing, starting_model
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
@@ -17,6 +17,7 @@ from greenadapt.config import (
     PAPER,
     AdapterConfig,
     MemoryConfig,
+    Pool,
     SamplingConfig,
     SessionOptions,
     TaskConfig,
@@ -111,10 +112,15 @@ class FinetuneRequest:
         """
         if not self.automatic:
             return self
-        model, entry = starting_model(self.model), self.tasks[0]
-        scale = max(1, int(Checkpoint(model.folder).setting("hidden_size", "dim")) / _WIDTH)
+        folder, entry = starting_model(self.model).folder, self.tasks[0]
+        scale = max(1, int(Checkpoint(folder).setting("hidden_size", "dim")) / _WIDTH)
+        mix = "both" if has_added_words(folder) else TrainConfig.mix
+        if "mix" not in self.automatic:
+            mix = self.training.mix
         values: Json = {
-            "mix": "both" if has_added_words(model.folder) else TrainConfig.mix,
+            "mix": mix,
+            "pool": mix if mix in get_args(Pool) else TrainConfig.pool,
+            "word_vectors": entry.config.task == "ner" and self.memory is None and (folder / WORD_VECTORS_FILE).is_file(),
             "learning_rate": float(f"{_RATE / scale:.2g}"),
             "batch_size": _BATCH_SIZE,
             "keep": "best" if entry.dev else "last",

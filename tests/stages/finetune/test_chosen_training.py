@@ -43,7 +43,8 @@ def test_at_least_600_steps_and_4_readings(tiny_model: TinyModel, tmp_path: Path
     model = adapted(tiny_model)
     for folder, mix, views in ((model.parent / "base", "sample", 1), (model, "both", 2)):
         training, steps = chosen(tmp_path, folder, n)
-        assert (training.mix, training.batch_size, training.keep) == (mix, 16, "last")
+        assert (training.mix, training.pool, training.batch_size, training.keep) == (mix, "mean", 16, "last")
+        assert training.word_vectors is (folder == model)
         readings = views * training.epochs
         assert steps == training.epochs * ceil(views * n / 16)
         assert steps >= 600
@@ -77,6 +78,7 @@ def test_what_the_user_sets_stays(tiny_model: TinyModel, tmp_path: Path, setting
     training = asked.training
     assert {name: getattr(training, name) for name in settings} == settings
     assert len(notes.notes) == ("epochs" not in settings)
+    assert training.pool == settings.get("mix", "mean")
     if "epochs" not in settings:  # the other settings count
         views = 2 if training.mix == "both" else 1
         assert training.epochs * ceil(views * 40 / training.batch_size) >= 600
@@ -119,11 +121,11 @@ def test_models_that_are_compared_make_equally_many_steps(
     with pytest.raises(UsageError, match="stop"):
         compare(session(tmp_path), request(tmp_path, model, test=test), [str(model.parent / "base")])
     ours, theirs = trainings
-    assert ours == theirs
+    assert ours == replace(theirs, word_vectors=True)
     assert (ours.mix, ours.epochs) == ("both", 120)  # 80 readings are 5 batches
     trainings.clear()
     facts_file(model)
     monkeypatch.setattr(cross_validation, "check_finetune", check)
     with pytest.raises((UsageError, AttributeError)):
         cross_validate(session(tmp_path), request(tmp_path, model), None, AssessConfig())
-    assert trainings[0] == replace(ours, epochs=150)  # of three folds it trains on two, 26 examples: 4 batches
+    assert trainings == [replace(theirs, epochs=150)]  # of three folds it trains on two, 26 examples: 4 batches
