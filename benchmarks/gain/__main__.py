@@ -27,8 +27,8 @@ if not __package__:  # started as a folder
 from records import resumable
 from trainings import add_cluster_options, train_first
 
-from gain.arms import ARMS, BASE, CONTROL, runnable, with_base
-from gain.recipe import ADAPTED, TRIED, UNTRIED, Recipe, Tried
+from gain.arms import ARMS, BASE, CONTROL, DEFAULT, runnable, with_base
+from gain.recipe import TRIED, UNTRIED, Recipe, Tried
 from gain.report import write_report
 from gain.runs import Cell, Lab, Limits, recipe_file
 from gain.sets import DOMAINS, find_set, texts_in
@@ -182,7 +182,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     add("--budgets", nargs="+", type=_number, default=[300], help="training examples, numbers or all")
     add("--seeds", type=int, default=3, help="how many")
     add("--first-seed", type=int, default=0)
-    add("--arms", nargs="+", default=[BASE, CONTROL, "pieces-both", ADAPTED, "dropout"], choices=[*ARMS])
+    add("--arms", nargs="+", default=[BASE, CONTROL, "without-vectors", DEFAULT], choices=[*ARMS])
     add("--model", nargs="+", default=["minilm"])
     add("--label", default="", help="added to the names of adapted arms, such as @2M for a corpus")
     add("--learning-rate", type=float, help="peak rate of all arms; that of the recipe by default")

@@ -55,10 +55,11 @@ class Arm:
 
 # Masked language modelling in one pass over a part of the text.
 _PRETRAINING: Options = {"epochs": 1, "learning_rate": 2e-4, "heldout": 0.0, "precision": "bfloat16"}
+_WITHOUT_VECTORS = Arm({"rows": "form"}, vectors=None, training={"mix": "both"})
 # What adapt and finetune do without options.
-_WITHOUT_OPTIONS = Arm({"rows": "form"}, vectors=None, training={"mix": "both"})
+_WITHOUT_OPTIONS = replace(_WITHOUT_VECTORS, training={"mix": "both", "word_vectors": True})
 # One pass in the base tokenization.
-_VECTORS = Arm({"rows": "form"}, vectors=None, training={"mix": "base", "pool": "base", "word_vectors": True})
+_ONE_PASS = replace(_WITHOUT_VECTORS, training={"mix": "base", "pool": "base", "word_vectors": True})
 
 ARMS: dict[str, Arm] = {
     BASE: Arm(),
@@ -69,7 +70,8 @@ ARMS: dict[str, Arm] = {
     "form": Arm({"rows": "form"}),
     "both": Arm({"rows": "form"}, training={"mix": "both"}),
     DEFAULT: _WITHOUT_OPTIONS,
-    "default-pair": replace(_WITHOUT_OPTIONS, averaged_with=DEFAULT),
+    "without-vectors": _WITHOUT_VECTORS,
+    "without-vectors-pair": replace(_WITHOUT_VECTORS, averaged_with="without-vectors"),
     "pieces-both": Arm({"rows": "pieces"}, training={"mix": "both"}),  # knows the words, and nothing of the text
     "random-both": Arm({"rows": "pieces"}, training={"mix": "both"}, peer="random"),
     "identity": Arm({"rows": "map"}, map={"method": "identity"}),
@@ -78,9 +80,8 @@ ARMS: dict[str, Arm] = {
     "pretrain10": Arm(pretraining={**_PRETRAINING, "words": 1_000_000, "head_steps": 100}),
     "omp": Arm({"rows": "map"}, peer="omp"),
     "focus": Arm({"rows": "map"}, peer="focus"),
-    "vectors": _VECTORS,
-    "both-vectors": Arm({"rows": "form"}, vectors=None, training={"mix": "both", "word_vectors": True}),
-    **{f"vectors-{kind}": replace(_VECTORS, other_vectors=kind) for kind in KINDS},
+    "vectors": _ONE_PASS,
+    **{f"vectors-{kind}": replace(_ONE_PASS, other_vectors=kind) for kind in KINDS},
 }
 """Name → arm."""
 

@@ -24,11 +24,12 @@ expanded view are single passes. The control is the mean of two base models that
 cost of two passes. Unseen: entities with a word that the training examples lack, pooled. Seconds are those of a run,
 test included.
 """
-PIECES = "pieces-both"
+PIECES, WITHOUT = "pieces-both", "without-vectors"
 COMPARISONS: dict[str, tuple[str, str]] = {
     "pooled to base": ("mean", BASE),
     "pooled to control": ("mean", CONTROL),
     "pooled to pieces-both": ("mean", PIECES),
+    "pooled to without-vectors": ("mean", WITHOUT),
     "base view to base": ("base", BASE),
     "expanded view to base": ("expanded", BASE),
     "unseen to base": ("mean unseen", BASE),
