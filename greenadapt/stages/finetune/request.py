@@ -145,6 +145,8 @@ class FinetuneRequest:
         examples = pluralize(n_examples, "example")
         if training.mix == "both":
             examples += ", each in both tokenizations" if has_words else ", each twice"
+        if training.word_vectors:
+            examples += ", with word vectors"
         if self.is_capped(n_examples):
             option, length = "--max-steps", f"{pluralize(training.max_steps or 0, 'step')} on {examples}"
         else:  # the number of parts that long examples are split into is not known before they are encoded

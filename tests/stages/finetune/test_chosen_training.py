@@ -34,6 +34,7 @@ def chosen(folder: Path, model: Path, n: int = 40, **changes: Any) -> tuple[Trai
     [note] = notes.notes
     assert note.startswith(f"{training.epochs} epoch")
     assert f"peak rate {training.learning_rate:g}" in note
+    assert (", with word vectors" in note) is training.word_vectors
     assert "--epochs and --learning-rate" in note
     return training, int(note.split(": ")[1].split(" or more steps")[0].replace(",", ""))
 
