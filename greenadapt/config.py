@@ -467,13 +467,13 @@ class TrainConfig(Config):
         Option(
             "Predict by the mean of both tokenizations, or by base or expanded alone.",
             paper="mean",
-            unset="that of --mix, else mean",
+            unset="base or expanded if --mix is, else mean",
         ),
     ] = "mean"
     word_vectors: Annotated[
         bool,
         Option(
-            "Also read an adapted model's word vectors.",
+            "Also read a WordPiece model's word vectors.",
             "--word-vectors/--no-word-vectors",
             panel=Panel.NER,
             unset="for NER",
@@ -515,7 +515,7 @@ class TrainConfig(Config):
 
 PAPER: dict[str, Any] = paper_values(TrainConfig)
 """Settings of ``TrainConfig`` in arXiv 2004.03354."""
-CHOSEN_FOR_TRAINING = frozenset({"mix", "pool", "word_vectors", "epochs", "learning_rate", "batch_size", "keep"})
+CHOSEN_FOR_TRAINING = frozenset({"mix", "word_vectors", "epochs", "learning_rate", "batch_size", "keep"})
 """The settings of ``TrainConfig`` that ``finetune`` chooses for a single task if the user does not set them."""
 
 

@@ -51,6 +51,7 @@ def assess(
     train: o.TrainFile = None,
     task: Annotated[TaskConfig | None, Pick(task=None, **dict.fromkeys(CHOSEN_FOR_ENTITIES))],
     base: Base = None,
+    preset: o.PresetOption = None,
     training: Annotated[TrainConfig, Pick(without=_NO_DEV, **dict.fromkeys(CHOSEN_FOR_TRAINING - {*_NO_DEV}))],
     config: AssessConfig,
     options: Annotated[SessionOptions, Pick("workspace", *_SPREAD, "max_tokens")],
@@ -80,17 +81,17 @@ def assess(
         if task is None:
             raise UsageError("no task", "give --task ner, classification or qa")
         from greenadapt.stages.finetune.cross_validation import cross_validate
-        from greenadapt.stages.finetune.request import FinetuneRequest
+        from greenadapt.stages.finetune.request import make_request
 
         start = find_adapted(session, corpus, model)
         seeds = tuple(range(config.seed, config.seed + config.seeds))
-        automatic = (CHOSEN_FOR_TRAINING | CHOSEN_FOR_ENTITIES.keys()) - explicit
-        request = FinetuneRequest.of_one(
+        request = make_request(
             start,
-            tuple(train),
-            task=task,
+            task,
+            preset,
+            explicit,
+            train=tuple(train),
             training=training,
-            automatic=automatic,
             max_tokens=options.max_tokens,
             seeds=seeds,
         )

@@ -86,7 +86,7 @@ def finetune(
     test: Test = None,
     save_logits: SaveLogits = False,
     preset: PresetOption = None,
-    training: Annotated[TrainConfig, Pick(**dict.fromkeys(CHOSEN_FOR_TRAINING))],
+    training: Annotated[TrainConfig, Pick(**dict.fromkeys({"pool", *CHOSEN_FOR_TRAINING}))],
     seeds: Seeds = 1,
     seed: FirstSeed = 0,
     tasks: TasksFile = None,

@@ -35,6 +35,7 @@ FIELDS, PAPER_VALUES = "option_fields", "paper_values"
 """Attributes of a command's function: parameter → field, and parameter → the value of --preset paper, as text."""
 Preset = Literal["paper"]
 _PRESET = option("--preset", "paper: the settings of the paper, where other options do not set them.")
+PresetOption = Annotated[Preset | None, _PRESET]
 _CORPUS = "corpus_argument"
 """The parameter of the corpus as an argument."""
 _WIDEST_CHOICES = 12  # characters, with "|" between

@@ -93,16 +93,17 @@ def with_sign(share: float | None) -> str:
 def assessment(result: Json) -> list[str]:
     """The result of cross-validation (``cross_validate``) in plain sentences; the first one has the answer.
 
-    The average of both tokenizations decides; a sentence is added for a single tokenization whose interval is above 0.
+    The average of both tokenizations decides, or the only one that was measured; a sentence is added for another
+    tokenization whose interval is above 0.
     """
-    _, mean, *single = result["rows"]
+    _, decisive, *single = result["rows"]
     better = [row for row in single if row["low"] > 0]
-    gain = f"{_format_gain(result, mean)} over the base model"
+    gain = f"{_format_gain(result, decisive)} over the base model"
     if not any(row["score"] for row in result["rows"]):
         longer = "more --epochs" if result["verdict"] else "a higher --max-steps"
         lines = [f"Neither model learned the task, all scores are 0: give {longer}, or a higher --learning-rate."]
     elif result["verdict"] == "helps":
-        lines = [f"Adaptation helps: {gain}. Use both tokenizations."]
+        lines = [f"Adaptation helps: {gain}." + (" Use both tokenizations." if decisive["read_by"] == "mean" else "")]
     elif result["verdict"] == "hurts":
         lines = [f"Adaptation hurts: {gain}. Keep the base model, or try expand with a higher --min-count."]
     elif result["verdict"] == "unclear":

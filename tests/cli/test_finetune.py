@@ -179,6 +179,14 @@ def test_every_setting_of_training(requested: Requested, files: tuple[object, ..
     assert request.config() == {**TaskConfig(**CHOSEN_FOR_ENTITIES).settings(), **recorded}
 
 
+@pytest.mark.parametrize("mix", ["base", "expanded", "sample"])
+def test_a_model_of_one_tokenization_predicts_by_it(requested: Requested, files: tuple[object, ...], mix: str) -> None:
+    pool = "mean" if mix == "sample" else mix
+    assert requested(*files, "--mix", mix).training.pool == pool
+    assert requested(*files, "--mix", mix, "--preset", "paper").training.pool == pool
+    assert requested(*files, "--mix", mix, "--pool", "mean").training.pool == "mean"
+
+
 @pytest.mark.parametrize(
     ("settings", "config"),
     [

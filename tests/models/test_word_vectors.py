@@ -212,6 +212,6 @@ def test_a_model_without_vectors_is_refused(tiny_model: TinyModel, tmp_path: Pat
     base = adapted(tiny_model).parent / "base"
     request = ner_request(tmp_path, base, training=replace(TRAIN, word_vectors=True))
     with pytest.raises(
-        UsageError, match=r"--word-vectors, but .* has none: give a model with WordPiece that adapt made"
+        UsageError, match=r"--word-vectors, but .* has none: adapt a model with WordPiece, or leave it out"
     ):
         finetune(session(tmp_path), request)

@@ -28,18 +28,18 @@ from greenadapt.tokenization.added_words import has_added_words
 
 BASE = "base model"
 VIEWS: tuple[Pool, ...] = get_args(Pool)
-"""How an adapted model reads texts; the first, its default, decides the verdict."""
+"""How an adapted model reads texts; the first decides the verdict, unless it is trained to read by another."""
 
 
 def cross_validate(session: Session, request: FinetuneRequest, base: str | None, config: AssessConfig) -> Json:
     """For each fold of the training examples, fine-tune the adapted model of ``request`` and its ``base`` (``None``:
     the model that it was made from) on all other folds, and predict this fold.
 
-    ``rows`` are the base model and, by each of ``VIEWS``, the adapted model: ``score``, for the adapted model the
-    ``difference`` to the base model with its 95 % interval ``low`` to ``high`` (a paired bootstrap over seeds and the
-    examples of all folds, or contexts of questions, as ``resampled`` says). ``verdict`` is ``helps``, ``unclear`` or
-    ``hurts``, by the interval of ``mean``; ``None`` if ``max_steps`` ends the trainings early, since all steps may turn
-    it round. No interval covers the choice of the training examples.
+    ``rows`` are the base model and, by each of ``VIEWS`` (or the only one that it is trained on), the adapted model:
+    ``score``, for the adapted model the ``difference`` to the base model with its 95 % interval ``low`` to ``high`` (a
+    paired bootstrap over seeds and the examples of all folds, or contexts of questions, as ``resampled`` says).
+    ``verdict`` is ``helps``, ``unclear`` or ``hurts``, by the first of these intervals; ``None`` if ``max_steps`` ends
+    the trainings early, since all steps may turn it round. No interval covers the choice of the training examples.
 
     The models of the folds are results in HOME, and are not trained again. Raises ``UsageError`` if the model has no
     added words or no known base, ``InputError`` if the base model changed since, and what ``finetune`` raises, before
@@ -114,7 +114,10 @@ def _measure(run: Finetuning, examples: Sequence[Any]) -> dict[str, Array]:
     """
     precision, max_tokens = run.request.training.precision, run.request.max_tokens
     result = run_together(run.session, run.job, precision, run.build)
-    views = VIEWS if has_added_words(run.start.model.folder) else VIEWS[1:2]
+    pool = run.request.training.pool
+    views = VIEWS if pool == VIEWS[0] else (pool,)
+    if not has_added_words(run.start.model.folder):
+        views = VIEWS[1:2]
     statistics: dict[str, list[Array]] = {view: [] for view in views}
     for seed in run.request.seeds:
         reading = ReadingOptions(views[0], seed=seed, precision=precision, max_tokens=max_tokens)
@@ -140,7 +143,7 @@ def _compare_views(
     of_base, of_adapted = zip(*pairs, strict=True)
     base_draws, unit = resample(np.concatenate([next(iter(fold.values())) for fold in of_base], axis=1), *groups)
     rows: list[Json] = [{"read_by": BASE, "score": float(task.main_score(base_draws.sum(axis=1)).mean())}]
-    for view in VIEWS:
+    for view in of_adapted[0]:
         draws, _ = resample(np.concatenate([fold[view] for fold in of_adapted], axis=1), *groups)
         gain = paired_bootstrap(draws, base_draws, task.main_score)
         row = {"read_by": view, "score": gain.ours, "difference": gain.difference, "low": gain.low, "high": gain.high}

@@ -49,16 +49,21 @@ class StartingModel:
         return cls(source, None if memory is None else MemoryChoice.find(memory, source, config))
 
     def report(self, encoder: Encoder, progress: Progress, *, word_vectors: bool = False) -> None:
-        """Report what the model lacks; ``encoder`` makes its inputs; ``word_vectors`` says whether it reads them."""
+        """Report what the model lacks, and what it has learnt to read and does not read now.
+
+        ``encoder`` makes its inputs; ``word_vectors`` says whether it reads them.
+        """
         note_lowercasing(self.model, progress)
         if not encoder.has_words:
             progress.note(f"{self.model.name} has no added words, and so a single tokenization")
-        if self.memory is None and not word_vectors and (self.model.folder / MEMORY_FILE).is_file():
-            what = "a memory: give the general model with --memory"
+        if (self.model.folder / MEMORY_FILE).is_file():
             files = (self.model.folder / name for name in (TASK_FILE, MULTITASK_FILE))
-            if any(read_described(file).get("word_vectors") for file in files if file.is_file()):
-                what = "word vectors: give --word-vectors"
-            progress.warn(f"{self.model.source} was trained with {what}")
+            learnt_vectors = any(read_described(file).get("word_vectors") for file in files if file.is_file())
+            what = "word vectors: give --word-vectors"
+            if not learnt_vectors:
+                what = "a memory: give the general model with --memory"
+            if not (word_vectors if learnt_vectors else self.memory is not None):
+                progress.warn(f"{self.model.source} was trained with {what}")
 
 
 @dataclass(frozen=True)
@@ -114,13 +119,10 @@ class FinetuneRequest:
             return self
         folder, entry = starting_model(self.model).folder, self.tasks[0]
         scale = max(1, int(Checkpoint(folder).setting("hidden_size", "dim")) / _WIDTH)
-        mix = "both" if has_added_words(folder) else TrainConfig.mix
-        if "mix" not in self.automatic:
-            mix = self.training.mix
+        has_vectors = (folder / WORD_VECTORS_FILE).is_file()
         values: Json = {
-            "mix": mix,
-            "pool": mix if mix in get_args(Pool) else TrainConfig.pool,
-            "word_vectors": entry.config.task == "ner" and self.memory is None and (folder / WORD_VECTORS_FILE).is_file(),
+            "mix": "both" if has_added_words(folder) else TrainConfig.mix,
+            "word_vectors": has_vectors and entry.config.task == "ner" and self.memory is None,
             "learning_rate": float(f"{_RATE / scale:.2g}"),
             "batch_size": _BATCH_SIZE,
             "keep": "best" if entry.dev else "last",
@@ -236,6 +238,9 @@ def make_request(
     for name, paper in papers.items() if is_paper else ():
         values = {setting: value for setting, value in paper.items() if setting not in explicit}
         fields[name] = replace(fields[name], **values)
+    training = fields["training"]
+    if training.mix in get_args(Pool) and "pool" not in explicit:
+        fields["training"] = replace(training, pool=training.mix)
     others = ("adapter", "sampling") if is_one else ("train", "dev", "test", "save_logits")
     fields = {name: value for name, value in fields.items() if name not in others}
     if not isinstance(tasks, TaskConfig):

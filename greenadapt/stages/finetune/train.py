@@ -95,7 +95,7 @@ def check_finetune(session: Session, request: FinetuneRequest, folder: Path | No
     start = StartingModel.of(request.model, request.memory, request.memory_config)
     if request.training.word_vectors and not (start.model.folder / WORD_VECTORS_FILE).is_file():
         raise UsageError(
-            f"--word-vectors, but {start.model.source} has none", "give a model with WordPiece that adapt made"
+            f"--word-vectors, but {start.model.source} has none", "adapt a model with WordPiece, or leave it out"
         )
     for source in request.sources().values():
         require_source(source)

@@ -44,7 +44,7 @@ def test_at_least_600_steps_and_4_readings(tiny_model: TinyModel, tmp_path: Path
     model = adapted(tiny_model)
     for folder, mix, views in ((model.parent / "base", "sample", 1), (model, "both", 2)):
         training, steps = chosen(tmp_path, folder, n)
-        assert (training.mix, training.pool, training.batch_size, training.keep) == (mix, "mean", 16, "last")
+        assert (training.mix, training.batch_size, training.keep) == (mix, 16, "last")
         assert training.word_vectors is (folder == model)
         readings = views * training.epochs
         assert steps == training.epochs * ceil(views * n / 16)
@@ -79,7 +79,6 @@ def test_what_the_user_sets_stays(tiny_model: TinyModel, tmp_path: Path, setting
     training = asked.training
     assert {name: getattr(training, name) for name in settings} == settings
     assert len(notes.notes) == ("epochs" not in settings)
-    assert training.pool == settings.get("mix", "mean")
     if "epochs" not in settings:  # the other settings count
         views = 2 if training.mix == "both" else 1
         assert training.epochs * ceil(views * 40 / training.batch_size) >= 600
