@@ -9,7 +9,7 @@ from typing import Any
 from draws import draw_lines
 
 from gain.peers import Adapted, missing, with_rows_of
-from gain.vectors import KINDS, OTHER, other_text, with_vectors_of
+from gain.vectors import KINDS, OTHER, replace_vectors, text_of_another_domain
 from greenadapt.checkpoints.provenance import model_input
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AlignConfig, ExpandConfig, PretrainConfig, TextOptions, TrainConfig, W2VConfig
@@ -124,10 +124,11 @@ def adapted_model(session: Session, corpus: Path, model: str, arm: Arm, folder: 
     if arm.peer:
         expanded = with_rows_of(arm.peer, Adapted(model, corpus, trained, aligned, rows, expanded, session.workers))
     if arm.other_vectors:
-        other = expanded
+        source = expanded
         if arm.other_vectors == OTHER:
-            other = Path(adapted_model(session, other_text(corpus), model, replace(arm, other_vectors=""), folder))
-        expanded = with_vectors_of(arm.other_vectors, expanded, other)
+            text, own = text_of_another_domain(corpus), replace(arm, other_vectors="")
+            source = Path(adapted_model(session, text, model, own, folder))
+        expanded = replace_vectors(arm.other_vectors, expanded, source)
     return str(expanded)
 
 

@@ -105,12 +105,21 @@ def missing(peer: str) -> str:
 
 def with_rows_of(peer: str, model: Adapted) -> Path:
     """The folder of ``model.expanded`` with the rows of ``peer``; it is made if it is missing."""
-    folder = model.expanded.with_name(f"{model.expanded.name}-{peer}")
-    if not folder.is_dir():
+
+    def write(work: Path) -> None:
         _, rows_of = PEERS[peer]
+        write_expanded(Checkpoint(find_model(model.base).folder), rows_of(model), work)
+
+    return replace_file(model.expanded, peer, "model.safetensors", write)
+
+
+def replace_file(model: Path, name: str, file: str, write: Callable[[Path], None]) -> Path:
+    """A copy of ``model`` beside it, its name ending in ``name``, with the ``file`` of ``write``; made if missing."""
+    folder = model.with_name(f"{model.name}-{name}")
+    if not folder.is_dir():
         work = folder.with_name(f".{folder.name}")
         shutil.rmtree(work, ignore_errors=True)
-        shutil.copytree(model.expanded, work, ignore=lambda *_: [MANIFEST, "model.safetensors"])
-        write_expanded(Checkpoint(find_model(model.base).folder), rows_of(model), work)
+        shutil.copytree(model, work, ignore=lambda *_: [MANIFEST, file])
+        write(work)
         work.rename(folder)
     return folder

@@ -1,16 +1,14 @@
 """Other word vectors for an adapted model: does its text help, or do more weights?"""
 
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from gain.peers import replace_file
 from gain.sets import DOMAINS
 from greenadapt.checkpoints.layout import WORD_VECTORS_FILE
 from greenadapt.store.arrays import Array
-from greenadapt.store.results import MANIFEST
 from greenadapt.vectors.stacked import StackedVectors
 
 
@@ -27,23 +25,19 @@ OTHER = "other"
 KINDS = (*MADE, OTHER)
 
 
-def other_text(corpus: Path) -> Path:
-    """The text of another domain, beside ``corpus``."""
+def text_of_another_domain(corpus: Path) -> Path:
+    """A text beside ``corpus``."""
     texts = [name for name, _ in DOMAINS.values()]
     return corpus.with_name(texts[(texts.index(corpus.name) + 1) % len(texts)])
 
 
-def with_vectors_of(kind: str, expanded: Path, other: Path) -> Path:
-    """The model ``expanded`` with vectors of ``KINDS``, made if it is missing; ``other`` has those of ``OTHER``."""
-    folder = expanded.with_name(f"{expanded.name}-{kind}-vectors")
-    if not folder.is_dir():
-        work = folder.with_name(f".{folder.name}")
-        shutil.rmtree(work, ignore_errors=True)
-        left_out = (MANIFEST, WORD_VECTORS_FILE)
-        shutil.copytree(expanded, work, ignore=lambda *_: left_out, copy_function=os.link)
-        table = StackedVectors.open((other if kind == OTHER else expanded) / WORD_VECTORS_FILE)
+def replace_vectors(kind: str, model: Path, source: Path) -> Path:
+    """The folder of ``model`` with vectors of ``KINDS`` for the words of ``source``, made if it is missing."""
+
+    def write(work: Path) -> None:
+        table = StackedVectors.open(source / WORD_VECTORS_FILE)
         if kind in MADE:
             table = StackedVectors(table.pieces, MADE[kind](table.matrix.shape).astype(np.float16))
         table.write(work / WORD_VECTORS_FILE)
-        work.rename(folder)
-    return folder
+
+    return replace_file(model, f"{kind}-vectors", WORD_VECTORS_FILE, write)
